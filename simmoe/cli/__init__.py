@@ -1,0 +1,1 @@
+"""Words: parse the command line, call, print."""

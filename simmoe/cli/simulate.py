@@ -1,0 +1,99 @@
+"""``simmoe simulate``: how fast a scenario trains, whether it fits, what holds it back."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simmoe.cli.options import Overrides, ScenarioFile
+
+if TYPE_CHECKING:
+    from simmoe.report.result import Result
+
+DOES_NOT_FIT = 3
+_STDOUT = "-"
+
+
+def simulate(
+    scenario: ScenarioFile,
+    overrides: Overrides = None,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the results as JSON; - prints them alone.")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Write the timeline: a .json or .json.gz file for Perfetto, or a folder for HolisticTraceAnalysis.",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the timeline as .svg, .png or .pdf (needs the plot extra)."),
+    ] = None,
+) -> None:
+    """Simulate one training step: how fast it is, whether it fits, what holds it back.
+
+    Exits with 3 if the plan does not fit into memory.
+    """
+    from simmoe.pipeline import run
+    from simmoe.specs.reader import load_scenario
+
+    json_file = Path(json) if json not in (None, _STDOUT) and json is not None else None
+    _check_outputs(json_file, trace, plot)
+    changes = overrides or []
+    result = run(load_scenario(scenario, changes))
+    written = _write(result, json_file, trace, plot)
+    if json == _STDOUT:
+        from simmoe.report.summary import summary_text
+
+        typer.echo(summary_text(result), nl=False)
+    else:
+        from simmoe.cli.simulate_report import print_report
+
+        print_report(result, scenario, changes, written)
+    if not result.fits:
+        from simmoe.cli.remedies import print_shortfall
+
+        print_shortfall(result, scenario, changes)
+        raise typer.Exit(DOES_NOT_FIT)
+
+
+def _check_outputs(json_file: Path | None, trace: Path | None, plot: Path | None) -> None:
+    """Refuse before the simulation what could not be written after it."""
+    from simmoe.cli.output_check import check_writable
+
+    if json_file is not None:
+        check_writable(json_file)
+    if trace is not None and trace.name.endswith((".json", ".json.gz")):
+        check_writable(trace)
+    if plot is not None:
+        from simmoe.errors import OutputError
+        from simmoe.report.gantt import FORMATS
+
+        if plot.suffix not in FORMATS:
+            raise OutputError(f"cannot draw {plot}: its suffix is none of {', '.join(FORMATS)}; use one")
+        check_writable(plot)
+
+
+def _write(result: "Result", json_file: Path | None, trace: Path | None, plot: Path | None) -> list[Path]:
+    """Write the files asked for; each is complete or not there."""
+    written: list[Path] = []
+    if json_file is not None:
+        from simmoe.report.output import replacing
+        from simmoe.report.summary import summary_text
+
+        text = summary_text(result)
+        with replacing(json_file) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        written.append(json_file)
+    if trace is not None:
+        from simmoe.report.chrome_trace import write_trace
+
+        written += write_trace(result.timeline, result.ranks, trace)
+    if plot is not None:
+        from simmoe.report.gantt import write_gantt
+
+        write_gantt(result.timeline, result.ranks, plot, title=result.scenario.name)
+        written.append(plot)
+    return written

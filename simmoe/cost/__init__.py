@@ -1,0 +1,1 @@
+"""How long, how much memory: pure functions of specs and numbers."""

@@ -1,0 +1,71 @@
+"""The cost of an operator on one stage: binds the pure functions of this layer to accelerator, network and groups."""
+
+from simmoe.cost.collectives import collective_time, exchange_time
+from simmoe.cost.device import device_of, kernel_time
+from simmoe.cost.groups import GroupShape, domain_of_devices, group_shape
+from simmoe.cost.network import Network, network_of
+from simmoe.cost.operators import Collective, HostLaunch, Operator, TokenExchange, Work
+from simmoe.specs.plan import Stage
+from simmoe.specs.scenario import Scenario
+
+
+class StageCost:
+    """Seconds of every operator of one pipeline stage on one of its accelerators.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    stage : int
+        Index into `scenario.plan.stages`.
+    group : int
+        Index into `scenario.cluster.groups`: which of the stage's accelerators.
+
+    Attributes
+    ----------
+    shapes : dict of str to GroupShape
+        Placement of each kind of parallel group of the stage.
+    """
+
+    def __init__(self, scenario: Scenario, stage: int, group: int) -> None:
+        cluster, stages = scenario.cluster, scenario.plan.stages
+        here = stages[stage]
+        self.device = device_of(cluster.groups[group].node.accelerator)
+        self.training = scenario.training
+        self.network: Network = network_of(cluster, group)
+        self.mixed: Network = network_of(cluster, group, unlike=True)
+        self.shapes: dict[str, GroupShape] = {
+            kind: group_shape(here, kind, cluster) for kind in ("tp", "cp", "dp", "etp", "ep", "edp")
+        }
+        self.shapes["pp"] = _boundary_shape(scenario, here, stages[(stage + 1) % len(stages)])
+        self._known: dict[Work, float] = {}
+
+    def seconds(self, operator: Operator) -> float:
+        """Time the operator occupies its stream [s]."""
+        work = operator.work
+        found = self._known.get(work)
+        if found is None:
+            found = self._known[work] = self._time(work)
+        return found
+
+    def _time(self, work: Work) -> float:
+        if isinstance(work, HostLaunch):
+            return work.seconds
+        if isinstance(work, Collective | TokenExchange):
+            shape = self.shapes["ep" if isinstance(work, TokenExchange) else work.group]
+            network = self.mixed if shape.unlike else self.network
+            if isinstance(work, Collective):
+                return collective_time(work, shape, network)
+            return exchange_time(work, shape, network)
+        return kernel_time(work, self.device, self.training.precision, self.training.software)
+
+
+def _boundary_shape(scenario: Scenario, here: Stage, there: Stage) -> GroupShape:
+    """Whether the ranks of two neighbouring stages that exchange activations share a scale-up domain."""
+    if here is there:
+        return GroupShape(1, 1, 1)
+    domain, group = domain_of_devices(scenario.cluster)
+    first, second = here.first_device, there.first_device
+    pairs = min(here.devices, there.devices)
+    same = bool((domain[first : first + pairs] == domain[second : second + pairs]).all())
+    unlike = bool((group[first : first + pairs] != group[second : second + pairs]).any())
+    return GroupShape(2, 2, 1, unlike) if same else GroupShape(2, 1, 2, unlike)

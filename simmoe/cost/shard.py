@@ -1,0 +1,90 @@
+"""The share of one rank: how a micro-batch and a layer are cut over tp, cp, ep and etp."""
+
+from typing import NamedTuple
+
+from simmoe.specs.model import Model
+from simmoe.specs.plan import Plan, Stage
+from simmoe.specs.workload import Routing, Training
+
+
+class Shard(NamedTuple):
+    """What one rank of a stage sees of a micro-batch.
+
+    Attributes
+    ----------
+    batch, sequence : int
+        Sequences of a micro-batch and their full length [tokens].
+    tensor, context, expert, expert_tensor : int
+        Sizes of the parallel groups.
+    sequence_parallel : bool
+        Norms, residuals and the MoE layer see tokens / tensor.
+    element_bytes : int
+        Bytes of one activation element.
+    fp8 : bool
+        Weight GEMMs read 8-bit inputs, cast by operators of their own.
+    fused_attention : bool
+        Scores never reach memory.
+    fused_loss : bool
+        The loss keeps no second copy of the logits.
+    dispatcher : str
+        As `Plan.dispatcher`.
+    capacity_factor : float
+        Expert rows over the balanced share; 1 for dropless balanced routing [1].
+    """
+
+    batch: int
+    sequence: int
+    tensor: int = 1
+    context: int = 1
+    expert: int = 1
+    expert_tensor: int = 1
+    sequence_parallel: bool = False
+    element_bytes: int = 2
+    fp8: bool = False
+    fused_attention: bool = True
+    fused_loss: bool = True
+    dispatcher: str = "alltoall"
+    capacity_factor: float = 1.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch on one rank inside a tensor-parallel block."""
+        return self.batch * self.sequence // self.context
+
+    @property
+    def local_tokens(self) -> float:
+        """Tokens of a micro-batch where sequence parallelism splits them."""
+        return self.tokens / self.tensor if self.sequence_parallel else float(self.tokens)
+
+    def expert_rows(self, top_k: int) -> float:
+        """Token copies that the experts of one rank work on under balanced routing.
+
+        Each of the ep ranks sends local_tokens * top_k copies and receives as many; expert tensor parallelism gathers
+        the copies of its etp ranks. Expert work therefore does not depend on ep at fixed world size.
+        """
+        return self.local_tokens * top_k * self.expert_tensor * self.capacity_factor
+
+
+def shard_of(stage: Stage, plan: Plan, training: Training, routing: Routing) -> Shard:
+    """The shard of a stage of an expanded plan."""
+    software, precision = training.software, training.precision
+    return Shard(
+        batch=training.micro_batch_size,
+        sequence=training.sequence_length,
+        tensor=stage.tensor_parallel,
+        context=stage.context_parallel,
+        expert=stage.expert_parallel,
+        expert_tensor=stage.expert_tensor_parallel,
+        sequence_parallel=plan.sequence_parallel and stage.tensor_parallel > 1,
+        element_bytes=precision.activation_bytes,
+        fp8=precision.is_fp8,
+        fused_attention=software.attention == "fused",
+        fused_loss=software.fused_cross_entropy,
+        dispatcher=plan.dispatcher,
+        capacity_factor=routing.capacity_factor or 1.0,
+    )
+
+
+def local_experts(model: Model, shard: Shard) -> int:
+    """Experts whose weights a rank holds (a slice of, under expert tensor parallelism)."""
+    return model.moe.num_experts // shard.expert if model.moe else 0

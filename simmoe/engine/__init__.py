@@ -1,0 +1,1 @@
+"""When: discrete events over a task graph; knows tasks, streams and seconds only."""

@@ -1,0 +1,1 @@
+"""What waits for what: one training iteration as tasks."""

@@ -1,0 +1,181 @@
+"""One training iteration of a scenario as a task graph.
+
+Devices that do identical work are simulated once (a rank class), so the graph grows with stages x micro-batches x
+layers, not with devices. A stage that spans unlike accelerators has one class for each; their shared collectives wait
+for all of them.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from simmoe.cost.groups import domain_of_devices
+from simmoe.cost.model import StageCost
+from simmoe.cost.operators import Collective, Operator
+from simmoe.cost.shard import Shard, shard_of
+from simmoe.graph.dualpipe import dualpipe, dualpipe_v
+from simmoe.graph.overlapped import overlapped
+from simmoe.graph.passes import HostTimes, Settings, backward_pass, forward_pass
+from simmoe.graph.ranks import RankClass
+from simmoe.graph.schedules import Action, Kind, gpipe, interleaved, one_f_one_b
+from simmoe.graph.split import split_backward
+from simmoe.graph.stamp import RankPlan, stamp
+from simmoe.graph.step_ends import step_ends
+from simmoe.graph.task import TaskGraph
+from simmoe.graph.template import OperationTable, Template, make_template
+from simmoe.graph.zero_bubble import zb_h1, zb_v
+from simmoe.specs.hardware import Cluster
+from simmoe.specs.plan import Chunk, Plan, Schedule, Stage
+from simmoe.specs.scenario import Scenario
+
+
+class StepGraph(NamedTuple):
+    """A task graph and whom its ranks stand for; `Stream.rank` indexes `ranks`."""
+
+    graph: TaskGraph
+    ranks: tuple[RankClass, ...]
+
+
+class _Class(NamedTuple):
+    """A rank class before it has a graph: its cluster group and its place in the stage."""
+
+    group: int
+    first: int
+    devices: int
+
+
+def stage_actions(plan: Plan, stage: int, micro_batches: int) -> tuple[Action, ...]:
+    """The order of passes of one stage of an expanded plan."""
+    stages, schedule = len(plan.stages), plan.schedule
+    if schedule is Schedule.INTERLEAVED or plan.overlap_moe_expert_parallel_comm:
+        chunks = len(plan.stages[stage].chunks)
+        actions = interleaved(stage, stages, micro_batches, chunks, plan.microbatch_group_size)
+        return overlapped(actions) if plan.overlap_moe_expert_parallel_comm else actions
+    return _SCHEDULES[schedule](stage, stages, micro_batches)
+
+
+_SCHEDULES: dict[Schedule, Callable[[int, int, int], tuple[Action, ...]]] = {
+    Schedule.GPIPE: gpipe,
+    Schedule.ONE_F_ONE_B: one_f_one_b,
+    Schedule.ZB_H1: zb_h1,
+    Schedule.ZB_V: zb_v,
+    Schedule.DUALPIPE: dualpipe,
+    Schedule.DUALPIPE_V: dualpipe_v,
+}
+
+
+def micro_batches(scenario: Scenario) -> int:
+    """Micro-batches that each pipeline runs in a step."""
+    training = scenario.training
+    return training.global_batch_size // (training.micro_batch_size * scenario.plan.stages[0].data_parallel)
+
+
+def build_step(scenario: Scenario, *, fold: bool = True) -> StepGraph:
+    """Build the task graph of one iteration.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        With an expanded plan.
+    fold : bool
+        Simulate devices that do the same once; False gives every device its own rank (for tests: the times are equal).
+
+    Returns
+    -------
+    StepGraph
+    """
+    table = OperationTable()
+    count = micro_batches(scenario)
+    ranks, plans = [], []
+    for number, stage in enumerate(scenario.plan.stages):
+        actions = stage_actions(scenario.plan, number, count)
+        for part in _classes(stage, scenario.cluster, fold=fold):
+            accelerator = scenario.cluster.groups[part.group].node.accelerator.id
+            ranks.append(RankClass(number, accelerator, part.devices, part.first))
+            plans.append(_rank_plan(scenario, number, part, actions, table, fold=fold))
+    return StepGraph(stamp(plans, table.operations), tuple(ranks))
+
+
+def _classes(stage: Stage, cluster: Cluster, *, fold: bool) -> Iterator[_Class]:
+    """The rank classes of a stage: one for each cluster group that its devices belong to."""
+    first, last = stage.first_device, stage.first_device + stage.devices
+    group = domain_of_devices(cluster)[1][first:last]
+    cuts = np.flatnonzero(np.diff(group)) + 1 if fold else np.arange(1, stage.devices)
+    edges = [0, *cuts.tolist(), stage.devices]
+    for start, end in pairwise(edges):
+        yield _Class(int(group[start]), first + start, end - start)
+
+
+def _rank_plan(
+    scenario: Scenario, number: int, part: _Class, actions: tuple[Action, ...], table: OperationTable, *, fold: bool
+) -> RankPlan:
+    """Everything about one rank class that stamping needs."""
+    stage = scenario.plan.stages[number]
+    cost = StageCost(scenario, number, part.group)
+    settings = stage_settings(scenario, stage)
+    needed = sorted({(action.kind, action.chunk) for action in actions})
+    templates = {key: _template(scenario, number, key, settings, cost, table) for key in needed}
+    ends_of_step = step_ends(scenario, stage, cost.shapes)
+    unlike = frozenset(kind for kind, shape in cost.shapes.items() if shape.size > 1 and (shape.unlike or not fold))
+    start = (part.first - stage.first_device) / stage.devices
+    return RankPlan(
+        stage=number,
+        span=(start, start + part.devices / stage.devices),
+        places=tuple((chunk.replica, chunk.position) for chunk in stage.chunks),
+        actions=actions,
+        templates=templates,
+        ends=ends_of_step,
+        before=make_template(ends_of_step.before, None, cost.seconds, table),
+        after=make_template(ends_of_step.after, None, cost.seconds, table),
+        shared=unlike - {"pp"},
+        overlap_gradients=scenario.plan.overlap_grad_reduce,
+    )
+
+
+def _template(
+    scenario: Scenario, number: int, key: tuple[Kind, int], settings: Settings, cost: StageCost, table: OperationTable
+) -> Template:
+    """The template of one kind of pass through one chunk of a stage."""
+    kind, place = key
+    backward = kind is not Kind.FORWARD
+    chunk = scenario.plan.stages[number].chunks[place]
+    passed = backward_pass(chunk, settings) if backward else forward_pass(chunk, settings)
+    if kind in {Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT}:
+        passed = split_backward(passed)[kind is Kind.WEIGHT_GRADIENT]
+    send = None
+    if kind is not Kind.WEIGHT_GRADIENT and _leaves_stage(scenario.plan, number, chunk, backward=backward):
+        send = _send(scenario, settings.shard, backward=backward)
+    return make_template(passed, send, cost.seconds, table)
+
+
+def _leaves_stage(plan: Plan, number: int, chunk: Chunk, *, backward: bool) -> bool:
+    """Whether what a pass produces is wanted on another stage."""
+    if chunk.embedding if backward else chunk.head:
+        return False
+    wanted = (chunk.replica, chunk.position + (-1 if backward else 1))
+    return wanted not in {(other.replica, other.position) for other in plan.stages[number].chunks}
+
+
+def stage_settings(scenario: Scenario, stage: Stage) -> Settings:
+    """What shapes the passes of a stage."""
+    software, training, plan = scenario.training.software, scenario.training, scenario.plan
+    extra = software.host_fp8_layer.value if training.precision.is_fp8 else 0.0
+    dense, moe = software.host_dense_layer.value, software.host_moe_layer.value
+    sync = software.host_sync and scenario.routing.capacity_factor is None and stage.expert_parallel > 1
+    host = HostTimes() if plan.cuda_graph else HostTimes(dense + extra / 2, max(0.0, moe - dense) + extra / 2, sync)
+    return Settings(
+        model=scenario.model,
+        shard=shard_of(stage, plan, training, scenario.routing),
+        recompute=stage.recompute,
+        host=host,
+        tp_overlap=plan.tp_comm_overlap and stage.tensor_parallel > 1,
+    )
+
+
+def _send(scenario: Scenario, shard: Shard, *, backward: bool) -> Operator:
+    """Activations to the next stage, or their gradients to the one before."""
+    size = shard.element_bytes * shard.local_tokens * scenario.model.hidden_size
+    name, stream = ("pipeline.send_gradient", "pp_backward") if backward else ("pipeline.send", "pp_forward")
+    return Operator(name, "send_recv", Collective("send_recv", "pp", size), stream)

@@ -1,0 +1,27 @@
+"""Whom a simulated rank stands for: all devices that do identical work."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RankClass:
+    """Devices that do identical work and are therefore simulated once.
+
+    A ``Stream.rank`` is an index into the tuple of these that `build_step` returns.
+
+    Attributes
+    ----------
+    stage : int
+        Pipeline stage, from 0.
+    accelerator : str
+        Id of the accelerator type.
+    count : int
+        Devices of the class, at least 1.
+    first_rank : int
+        Global rank of one of them; it names the class in traces and results, so it is unique.
+    """
+
+    stage: int
+    accelerator: str
+    count: int
+    first_rank: int

@@ -1,0 +1,138 @@
+"""Tasks, streams and the graph they form: the whole vocabulary that the graph and the engine share.
+
+A task sits on one stream. A stream runs its tasks one after another in ascending task id (the order of issue, as
+a CUDA stream does). A task starts when all its predecessors and the task before it on its stream have ended.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simmoe.errors import InternalError
+
+IntArray = NDArray[np.int32]
+FloatArray = NDArray[np.float64]
+
+
+class Operation(NamedTuple):
+    """What tasks of one kind have in common; a task holds only an index into the table of these.
+
+    Attributes
+    ----------
+    name : str
+        ``attention.core``, ``moe.dispatch``, ... (stable: it sets the colour in a trace).
+    phase : str
+        ``forward``, ``backward``, ``recompute``, ``optimizer`` or ``""``.
+    category : str
+        Class for breakdowns: ``gemm``, ``attention``, ``grouped_gemm``, ``memory``, ``optimizer``, ``host`` or,
+        for communication, the NCCL collective: ``all_to_all``, ``all_gather``, ``reduce_scatter``, ``all_reduce``,
+        ``send_recv``.
+    group : str
+        Communication group (``tp``, ``cp``, ``ep``, ``etp``, ``dp``, ``edp``, ``pp``), else ``""``.
+    flops : float
+        Arithmetic of one task [FLOP].
+    bytes : float
+        Bytes moved in memory, or the message size of a collective [B].
+    """
+
+    name: str
+    phase: str
+    category: str
+    group: str = ""
+    flops: float = 0.0
+    bytes: float = 0.0
+
+
+class Stream(NamedTuple):
+    """One in-order queue of one rank.
+
+    Attributes
+    ----------
+    rank : int
+        Index of the simulated rank (rank class) it belongs to.
+    name : str
+        ``compute``, ``host``, ``tp``, ``cp``, ``ep``, ``dp``, ``pp_forward`` or ``pp_backward``.
+    """
+
+    rank: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskGraph:
+    """One iteration as a structure of arrays; row i is task i.
+
+    Attributes
+    ----------
+    operation : array of int32, shape (tasks,)
+        Index into `operations`.
+    stream : array of int32, shape (tasks,)
+        Index into `streams`.
+    duration : array of float64, shape (tasks,)
+        Time the task occupies its stream [s].
+    layer : array of int32, shape (tasks,)
+        Model layer, -1 where none.
+    micro_batch : array of int32, shape (tasks,)
+        Micro-batch, -1 where none.
+    predecessor_start : array of int32, shape (tasks + 1,)
+        Row i's predecessors are ``predecessor[predecessor_start[i]:predecessor_start[i + 1]]`` (CSR).
+    predecessor : array of int32
+        Task ids, ascending inside a row.
+    operations, streams : tuple
+        The tables that the indices point into.
+    """
+
+    operation: IntArray
+    stream: IntArray
+    duration: FloatArray
+    layer: IntArray
+    micro_batch: IntArray
+    predecessor_start: IntArray
+    predecessor: IntArray
+    operations: tuple[Operation, ...]
+    streams: tuple[Stream, ...]
+
+    def __len__(self) -> int:
+        return len(self.operation)
+
+    def predecessors(self, task: int) -> IntArray:
+        """The tasks that `task` waits for, besides the one before it on its stream."""
+        return self.predecessor[self.predecessor_start[task] : self.predecessor_start[task + 1]]
+
+
+def compressed_rows(source: IntArray, target: IntArray, tasks: int) -> tuple[IntArray, IntArray]:
+    """Turn edges source -> target into CSR rows of predecessors, one row a target, without duplicates.
+
+    Parameters
+    ----------
+    source, target : array of int, shape (edges,)
+        Task ids.
+    tasks : int
+        Number of tasks.
+
+    Returns
+    -------
+    start : array of int32, shape (tasks + 1,)
+    predecessor : array of int32, shape (distinct edges,)
+
+    Raises
+    ------
+    InternalError
+        If an edge names a task that does not exist.
+
+    Examples
+    --------
+    >>> start, predecessor = compressed_rows(np.array([0, 0, 1]), np.array([1, 2, 2]), 3)
+    >>> start.tolist(), predecessor.tolist()
+    ([0, 0, 1, 3], [0, 0, 1])
+    """
+    ends = np.concatenate([source, target])
+    if len(ends) and (ends.min() < 0 or ends.max() >= tasks):
+        raise InternalError("an edge of the task graph names a task that does not exist")
+    keys = np.unique(target.astype(np.int64) * tasks + source.astype(np.int64))
+    counts = np.bincount(keys // max(tasks, 1), minlength=tasks)
+    start = np.zeros(tasks + 1, dtype=np.int32)
+    np.cumsum(counts, out=start[1:])
+    return start, (keys % max(tasks, 1)).astype(np.int32)

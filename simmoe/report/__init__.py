@@ -1,0 +1,1 @@
+"""So what: numbers and pictures computed from a timeline."""

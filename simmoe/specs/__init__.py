@@ -1,0 +1,1 @@
+"""What is: frozen, validated descriptions and the reader of the data files."""

@@ -1,0 +1,157 @@
+"""From the uniform form of a plan to its explicit list of stages."""
+
+from simmoe.errors import SpecError
+from simmoe.specs.hardware import Cluster
+from simmoe.specs.layout import VirtualStage, parse_layout, split_evenly, with_ends
+from simmoe.specs.model import Model
+from simmoe.specs.plan import Chunk, Plan, Stage
+from simmoe.specs.workload import Training
+
+
+def expand(plan: Plan, model: Model, cluster: Cluster, training: Training) -> Plan:
+    """Fill in `plan.stages`; a plan that already lists its stages is returned as it is.
+
+    Parameters
+    ----------
+    plan : Plan
+        Uniform or explicit.
+    model, cluster, training : Model, Cluster, Training
+        Give the layers, the world size, and whether MTP layers are trained.
+
+    Returns
+    -------
+    Plan
+        With `stages`, `virtual_pipeline` and `data_parallel` set.
+
+    Raises
+    ------
+    SpecError
+        If sizes do not divide or the layout does not hold the model's layers.
+    """
+    if plan.stages:
+        return _with_positions(plan)
+    mtp_layers = model.mtp_layers if training.mtp else 0
+    virtual = _virtual_stages(plan, model, mtp_layers)
+    pipeline, world = plan.pipeline_parallel, cluster.devices
+    width = plan.tensor_parallel * plan.context_parallel
+    if world % (width * pipeline):
+        raise SpecError(
+            [
+                f"plan: {world} devices are not divisible by tensor_parallel x pipeline_parallel x context_parallel "
+                f"= {width * pipeline}, change one of them or the node count"
+            ]
+        )
+    held = _by_stage(_chunks(virtual), plan)
+    devices = world // pipeline
+    stages = tuple(
+        Stage(
+            first_device=stage * devices,
+            devices=devices,
+            chunks=held[stage],
+            tensor_parallel=plan.tensor_parallel,
+            context_parallel=plan.context_parallel,
+            data_parallel=devices // width,
+            expert_parallel=plan.expert_parallel,
+            expert_tensor_parallel=plan.expert_tensor_parallel,
+            recompute=plan.recompute,
+        )
+        for stage in range(pipeline)
+    )
+    return plan.model_copy(
+        update={
+            "stages": stages,
+            "data_parallel": devices // width,
+            "virtual_pipeline": len(held[0]) // plan.schedule.replicas,
+        }
+    )
+
+
+def _virtual_stages(plan: Plan, model: Model, mtp_layers: int) -> tuple[VirtualStage, ...]:
+    """The virtual stages in model order, from the layout, the list of layers or an even split."""
+    if plan.pipeline_layout is not None:
+        virtual = parse_layout(plan.pipeline_layout)
+    elif plan.stage_layers is not None:
+        virtual = with_ends(plan.stage_layers, mtp_layers)
+    else:
+        return split_evenly(
+            model.num_layers,
+            _virtual_count(plan),
+            count_embedding=plan.account_for_embedding,
+            count_loss=plan.account_for_loss,
+            mtp_layers=mtp_layers,
+        )
+    _check_layers(virtual, plan, model, mtp_layers)
+    return virtual
+
+
+def _check_layers(virtual: tuple[VirtualStage, ...], plan: Plan, model: Model, mtp_layers: int) -> None:
+    """Compare a written layout with the model and the pipeline size."""
+    problems = []
+    layers = sum(stage.layers for stage in virtual)
+    found_mtp = sum(stage.mtp_layers for stage in virtual)
+    if layers != model.num_layers:
+        problems.append(f"plan: the layout holds {layers} layers, the model has {model.num_layers}, make them equal")
+    if found_mtp != mtp_layers:
+        problems.append(
+            f"plan: the layout holds {found_mtp} MTP layers, the run trains {mtp_layers}, "
+            "change the layout or training.mtp"
+        )
+    wanted = _virtual_count(plan)
+    virtual_unset = plan.virtual_pipeline == 1 and plan.pipeline_layout is not None
+    if len(virtual) != wanted and not (virtual_unset and len(virtual) % plan.pipeline_parallel == 0):
+        problems.append(
+            f"plan: the layout has {len(virtual)} virtual stages, pipeline_parallel x virtual_pipeline is {wanted}, "
+            "make them equal"
+        )
+    if problems:
+        raise SpecError(problems)
+
+
+def _virtual_count(plan: Plan) -> int:
+    """Virtual stages that a micro-batch passes."""
+    return plan.pipeline_parallel * (2 if plan.schedule.v_shaped else plan.virtual_pipeline)
+
+
+def _by_stage(chunks: list[Chunk], plan: Plan) -> list[tuple[Chunk, ...]]:
+    """The chunks that each stage holds, of every copy of the model."""
+    held: list[list[Chunk]] = [[] for _ in range(plan.pipeline_parallel)]
+    for replica in range(plan.schedule.replicas):
+        for chunk in chunks:
+            stage = plan.schedule.stage_of(chunk.position, plan.pipeline_parallel, replica)
+            held[stage].append(chunk.model_copy(update={"replica": replica}))
+    return [tuple(part) for part in held]
+
+
+def _with_positions(plan: Plan) -> Plan:
+    """Number the chunks of explicit stages that leave their positions out."""
+    if any(chunk.position for stage in plan.stages for chunk in stage.chunks):
+        return plan
+    count = len(plan.stages)
+    stages = []
+    for number, stage in enumerate(plan.stages):
+        chunks = []
+        for place, chunk in enumerate(stage.chunks):
+            position = place * count + number
+            if plan.schedule.v_shaped and place:
+                position = 2 * count - 1 - number
+            chunks.append(chunk.model_copy(update={"position": position}))
+        stages.append(stage.model_copy(update={"chunks": tuple(chunks)}))
+    return plan.model_copy(update={"stages": tuple(stages)})
+
+
+def _chunks(virtual: tuple[VirtualStage, ...]) -> list[Chunk]:
+    """Number the layers of the virtual stages in model order."""
+    chunks, first = [], 0
+    for position, stage in enumerate(virtual):
+        chunks.append(
+            Chunk(
+                position=position,
+                first_layer=first,
+                layers=stage.layers,
+                embedding=stage.embedding,
+                mtp_layers=stage.mtp_layers,
+                head=stage.head,
+            )
+        )
+        first += stage.layers
+    return chunks

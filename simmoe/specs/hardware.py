@@ -1,0 +1,282 @@
+"""Accelerators, links, nodes and clusters, each number with its source."""
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from simmoe.specs.base import (
+    Bandwidth,
+    Count,
+    Quantity,
+    Seconds,
+    SourcedBandwidth,
+    SourcedBytes,
+    SourcedFlops,
+    SourcedNumber,
+    SourcedPrice,
+    SourcedSeconds,
+    SourcedSqrt,
+    SourcedWatts,
+    Spec,
+)
+
+
+class Dtype(StrEnum):
+    """Arithmetic of a matrix unit."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP8 = "fp8"
+    FP4 = "fp4"
+
+
+class PeakFlops(Spec):
+    """Dense peak rate per dtype, without structured sparsity; absent = not supported."""
+
+    fp32: SourcedFlops | None = None
+    tf32: SourcedFlops | None = None
+    fp16: SourcedFlops | None = None
+    bf16: SourcedFlops | None = None
+    fp8: SourcedFlops | None = None
+    fp4: SourcedFlops | None = None
+
+    def get(self, dtype: Dtype) -> Quantity | None:
+        """The peak of a dtype, or None where the part has none."""
+        value: Quantity | None = getattr(self, dtype.value)
+        return value
+
+    def supported(self) -> tuple[str, ...]:
+        """The dtypes this part has."""
+        return tuple(dtype.value for dtype in Dtype if self.get(dtype) is not None)
+
+
+class GemmEfficiency(Spec):
+    """Parameters of the dense GEMM model (see `simmoe.cost.kernels.gemm_time`).
+
+    Attributes
+    ----------
+    launch : Quantity
+        Launch and prologue of one kernel, t0 [s].
+    compute : Quantity
+        Asymptotic fraction of the peak FLOP/s [1].
+    memory : Quantity
+        Fraction of the memory bandwidth [1].
+    k_fill : Quantity
+        K0, the cost of filling the k loop in units of k [1].
+    sustained : Quantity
+        Rate inside a long training step relative to the microbenchmark [1].
+    """
+
+    dtype: Dtype
+    launch: SourcedSeconds
+    compute: SourcedNumber
+    memory: SourcedNumber
+    k_fill: SourcedNumber
+    sustained: SourcedNumber
+
+
+class AttentionEfficiency(Spec):
+    """Parameters of a fused attention kernel (see `simmoe.cost.kernels.attention_time`).
+
+    Attributes
+    ----------
+    kernel : str
+        ``fa2``, ``fa3``, ``cudnn``, ``memory-efficient``, ``math``.
+    head_dim : int
+        Head width the fit was made for; the nearest one is used.
+    launch : Quantity
+        t0 [s].
+    compute : Quantity
+        Asymptotic fraction of the bf16/fp16 peak, forward [1].
+    length_fill : Quantity
+        S0, the cost of short sequences in units of tokens [1].
+    backward : Quantity
+        Backward efficiency relative to forward [1].
+    """
+
+    kernel: str
+    head_dim: Count
+    launch: SourcedSeconds
+    compute: SourcedNumber
+    length_fill: SourcedNumber
+    backward: SourcedNumber
+
+
+class GroupedGemmEfficiency(Spec):
+    """Parameters of the expert (grouped) GEMM (see `simmoe.cost.kernels.grouped_gemm_time`)."""
+
+    dtype: Dtype
+    launch: SourcedSeconds
+    compute: SourcedNumber
+    memory: SourcedNumber
+    token_fill: SourcedNumber
+    width_fill: SourcedNumber
+    sustained: SourcedNumber
+    wgrad: SourcedNumber
+
+
+class MemoryBoundEfficiency(Spec):
+    """Parameters of operators limited by memory bandwidth: t0 + bytes / (BW * fraction)."""
+
+    operator: Literal["elementwise", "norm", "softmax", "permute", "cross_entropy", "optimizer", "cast"]
+    launch: SourcedSeconds
+    memory: SourcedNumber
+
+
+class Efficiency(Spec):
+    """What an accelerator really reaches, from measurements."""
+
+    gemm: tuple[GemmEfficiency, ...]
+    attention: tuple[AttentionEfficiency, ...]
+    grouped_gemm: tuple[GroupedGemmEfficiency, ...]
+    memory_bound: tuple[MemoryBoundEfficiency, ...]
+
+
+class Accelerator(Spec):
+    """One GPU or NPU as software sees it (MI250X is two of these)."""
+
+    id: str
+    name: str
+    vendor: str
+    architecture: str
+    compute_capability: str = ""
+    release_year: Count
+    peak_flops: PeakFlops
+    memory: SourcedBytes
+    memory_bandwidth: SourcedBandwidth
+    l2_cache: SourcedBytes | None = None
+    sm_count: SourcedNumber
+    tdp: SourcedWatts
+    attention_kernels: tuple[str, ...] = ()
+    price_per_hour: SourcedPrice | None = None
+    efficiency_of: str = ""
+    efficiency: Efficiency
+
+
+class CollectiveFit(Spec):
+    """Time of one collective inside one scale-up domain: t = a + n/B + c*sqrt(n), busbw capped.
+
+    n is the nccl-tests size (the full buffer); B follows from the bus bandwidth by the factor of the collective.
+    """
+
+    collective: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+    ranks: Count
+    latency: SourcedSeconds
+    bus_bandwidth: SourcedBandwidth
+    sqrt_term: SourcedSqrt | None = None
+    peak_bus_bandwidth: SourcedBandwidth | None = None
+
+
+class Link(Spec):
+    """A wire with its protocol: bandwidth per direction, of one accelerator (scale-up) or one port (network)."""
+
+    id: str
+    name: str
+    kind: Literal["scale_up", "network", "pcie"]
+    bandwidth: SourcedBandwidth
+    latency: SourcedSeconds
+    achievable: SourcedNumber
+    collectives: tuple[CollectiveFit, ...] = ()
+
+
+class ScaleUp(Spec):
+    """The fast network inside a node or rack.
+
+    Attributes
+    ----------
+    domain : int
+        Accelerators that reach each other at this speed (8 in a DGX, 72 in an NVL72 rack).
+    topology : str
+        ``switch`` (every pair at full rate), ``mesh``, ``pairs`` or ``host`` (through the CPU's PCIe root).
+    """
+
+    link: Link
+    domain: Count
+    topology: Literal["switch", "mesh", "pairs", "host"]
+
+
+class Node(Spec):
+    """One host: its accelerators, their scale-up network, its network ports."""
+
+    id: str
+    name: str
+    accelerator: Accelerator
+    accelerators: Count
+    scale_up: ScaleUp
+    pcie: Link
+    network_ports: SourcedNumber
+
+
+class NodeGroup(Spec):
+    """Equal nodes that stand together; ranks fill groups in the order written."""
+
+    node: Node
+    count: Count
+    nodes_per_domain: Count | None = None
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of the group."""
+        return self.count * self.node.accelerators
+
+    @property
+    def domain_devices(self) -> int:
+        """Accelerators that share one scale-up domain as the job is placed."""
+        per_node = self.node.accelerators
+        fitting = max(1, self.node.scale_up.domain // per_node)
+        nodes = min(self.nodes_per_domain or fitting, fitting, self.count)
+        return nodes * per_node if fitting > 1 else min(per_node, self.node.scale_up.domain)
+
+
+class Fabric(Spec):
+    """The network between nodes.
+
+    Attributes
+    ----------
+    link : Link
+        What one port is.
+    topology : str
+        ``rail`` (rail-optimised, full bisection), ``fat_tree`` or ``flat``.
+    oversubscription : float
+        Bandwidth below a leaf switch over bandwidth above it; 1 = none [1].
+    bandwidth, latency : float or None
+        What-if overrides of the link's own numbers [B/s, s].
+    """
+
+    link: Link
+    topology: Literal["rail", "fat_tree", "flat"] = "rail"
+    oversubscription: float = Field(default=1.0, ge=1)
+    bandwidth: Bandwidth | None = None
+    latency: Seconds | None = None
+
+    @property
+    def port_bandwidth(self) -> float:
+        """Nominal bandwidth of one port and direction [B/s]."""
+        return self.bandwidth if self.bandwidth is not None else self.link.bandwidth.value
+
+    @property
+    def port_latency(self) -> float:
+        """Latency of one message [s]."""
+        return self.latency if self.latency is not None else self.link.latency.value
+
+
+class Cluster(Spec):
+    """Ordered groups of nodes, unlike ones allowed, and what joins them."""
+
+    name: str = ""
+    groups: tuple[NodeGroup, ...] = Field(min_length=1)
+    fabric: Fabric
+    cross_group: Fabric | None = None
+
+    @property
+    def devices(self) -> int:
+        """All accelerators."""
+        return sum(group.devices for group in self.groups)
+
+    @property
+    def accelerators(self) -> tuple[Accelerator, ...]:
+        """The distinct accelerators, in order of appearance."""
+        return tuple({group.node.accelerator.id: group.node.accelerator for group in self.groups}.values())

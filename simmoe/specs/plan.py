@@ -1,0 +1,177 @@
+"""How the model is cut over the cluster: the uniform form, and the explicit list of stages it expands to.
+
+Names are Megatron's. Inside one pipeline stage tp * cp * dp = etp * ep * edp = devices of the stage. Ranks are
+ordered tp-cp-ep-dp-pp, so a stage holds consecutive devices.
+"""
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from simmoe.specs.base import Count, Index, Spec
+
+RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
+
+
+class Schedule(StrEnum):
+    """Order of forward and backward passes on a pipeline stage."""
+
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
+    INTERLEAVED = "interleaved"
+    ZB_H1 = "zb-h1"
+    ZB_V = "zb-v"
+    DUALPIPE = "dualpipe"
+    DUALPIPE_V = "dualpipe-v"
+
+    @property
+    def v_shaped(self) -> bool:
+        """Two chunks a stage, the second on the way back: the first stage also holds the end of the model."""
+        return self in {Schedule.ZB_V, Schedule.DUALPIPE_V}
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model that run at once, in opposite directions."""
+        return 2 if self is Schedule.DUALPIPE else 1
+
+    def stage_of(self, position: int, stages: int, replica: int = 0) -> int:
+        """The stage on which a virtual stage of a copy of the model stands."""
+        if self.v_shaped:
+            return min(position, 2 * stages - 1 - position)
+        return (stages - 1 - position if replica else position) % stages
+
+
+class Recompute(Spec):
+    """What is computed again in backward instead of being kept.
+
+    Attributes
+    ----------
+    granularity : str
+        ``none``, ``selective`` (the named modules) or ``full`` (whole layers).
+    modules : tuple of str
+        Megatron's ``--recompute-modules`` for selective.
+    num_layers : int or None
+        Full recomputation of only the first layers of each stage (Megatron's ``block`` method); None = all.
+    """
+
+    granularity: Literal["none", "selective", "full"] = "none"
+    modules: tuple[RecomputeModule, ...] = ()
+    num_layers: Count | None = None
+
+
+class Chunk(Spec):
+    """Consecutive layers of one virtual stage.
+
+    Attributes
+    ----------
+    position : int
+        Place among all virtual stages that a micro-batch passes, from 0.
+    replica : int
+        Which copy of the model the chunk belongs to: DualPipe runs two in opposite directions.
+    first_layer, layers : int
+        The layers [first_layer, first_layer + layers).
+    embedding, head : bool
+        The chunk starts with the input embedding; ends with final norm, logits and loss.
+    mtp_layers : int
+        Multi-token-prediction layers after its transformer layers.
+    """
+
+    position: Index = 0
+    replica: Index = 0
+    first_layer: Index
+    layers: Index
+    embedding: bool = False
+    mtp_layers: Index = 0
+    head: bool = False
+
+
+class Stage(Spec):
+    """One pipeline stage of the explicit form: its devices, its layers, its own parallel sizes.
+
+    Attributes
+    ----------
+    first_device, devices : int
+        Devices [first_device, first_device + devices) in cluster order.
+    chunks : tuple of Chunk
+        One for each virtual stage.
+    """
+
+    first_device: Index
+    devices: Count
+    chunks: tuple[Chunk, ...] = Field(min_length=1)
+    tensor_parallel: Count = 1
+    context_parallel: Count = 1
+    data_parallel: Count
+    expert_parallel: Count = 1
+    expert_tensor_parallel: Count = 1
+    recompute: Recompute = Recompute()
+
+    @property
+    def expert_data_parallel(self) -> int:
+        """Replicas of one expert shard in the stage."""
+        return self.devices // (self.expert_parallel * self.expert_tensor_parallel)
+
+    @property
+    def layers(self) -> int:
+        """Transformer layers of the stage, without MTP."""
+        return sum(chunk.layers for chunk in self.chunks)
+
+
+class Plan(Spec):
+    """A parallelisation plan; `simmoe.specs.expand.expand` fills in `stages` from the uniform form.
+
+    Attributes
+    ----------
+    data_parallel : int or None
+        Derived from the world size when left out; checked when given.
+    expert_tensor_parallel : int
+        1 = whole experts (Megatron's own default is tensor_parallel).
+    stage_layers : tuple of int or None
+        Transformer layers of each virtual stage, in model order (chunk-major: index = chunk * pp + stage).
+    pipeline_layout : str or None
+        Megatron's ``--pipeline-model-parallel-layout``, e.g. ``Et*3|(tt|)*29m|L``.
+    account_for_embedding, account_for_loss : bool
+        Embedding and loss take the place of a layer when layers are divided over stages.
+    sharding : str
+        ``none`` or ``zero1`` (distributed optimizer).
+    sequence_parallel : bool
+        Split norms and residuals over the tensor-parallel group; ignored at tensor_parallel 1.
+    dispatcher : str
+        ``alltoall`` (NCCL, every copy travels), ``allgather``, ``deepep`` or ``hybridep`` (one copy per node).
+    overlap_moe_expert_parallel_comm : bool
+        Run the expert all-to-all of one micro-batch beneath the computation of another (1f1b on one stage, or
+        interleaved; DualPipe always does).
+    microbatch_group_size : int or None
+        Megatron's ``--microbatch-group-size-per-virtual-pipeline-stage`` of the interleaved schedule; None = stages.
+    overlap_grad_reduce, overlap_param_gather : bool
+        Hide data-parallel communication behind backward and forward.
+    tp_comm_overlap : bool
+        Pipeline tensor-parallel collectives with their GEMM in tensor_parallel pieces.
+    cuda_graph : bool
+        Launches of a layer cost the host nothing.
+    """
+
+    tensor_parallel: Count = 1
+    pipeline_parallel: Count = 1
+    virtual_pipeline: Count = 1
+    context_parallel: Count = 1
+    expert_parallel: Count = 1
+    expert_tensor_parallel: Count = 1
+    data_parallel: Count | None = None
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    recompute: Recompute = Recompute()
+    stage_layers: tuple[Index, ...] | None = None
+    pipeline_layout: str | None = None
+    account_for_embedding: bool = False
+    account_for_loss: bool = False
+    sharding: Literal["none", "zero1"] = "zero1"
+    sequence_parallel: bool = True
+    dispatcher: Literal["alltoall", "allgather", "deepep", "hybridep"] = "alltoall"
+    overlap_moe_expert_parallel_comm: bool = False
+    microbatch_group_size: Count | None = None
+    overlap_grad_reduce: bool = True
+    overlap_param_gather: bool = True
+    tp_comm_overlap: bool = False
+    cuda_graph: bool = False
+    stages: tuple[Stage, ...] = ()
