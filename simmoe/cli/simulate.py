@@ -1,5 +1,6 @@
 """``simmoe simulate``: how fast a scenario trains, whether it fits, what holds it back."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,15 @@ if TYPE_CHECKING:
     from simmoe.report.result import Result
 
 DOES_NOT_FIT = 3
+
+
+class Engine(StrEnum):
+    """Names of the engines, as `simmoe.pipeline.run` knows them."""
+
+    FAST = "fast"
+    SIMPY = "simpy"
+
+
 _STDOUT = "-"
 
 
@@ -31,6 +41,9 @@ def simulate(
         Path | None,
         typer.Option(metavar="FILE", help="Draw the timeline as .svg, .png or .pdf (needs the plot extra)."),
     ] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="fast, or simpy: the readable reference, equal to the last bit.")
+    ] = Engine.FAST,
 ) -> None:
     """Simulate one training step: how fast it is, whether it fits, what holds it back.
 
@@ -42,7 +55,7 @@ def simulate(
     json_file = Path(json) if json not in (None, _STDOUT) and json is not None else None
     _check_outputs(json_file, trace, plot)
     changes = overrides or []
-    result = run(load_scenario(scenario, changes))
+    result = run(load_scenario(scenario, changes), engine.value)
     written = _write(result, json_file, trace, plot)
     if json == _STDOUT:
         from simmoe.report.summary import summary_text

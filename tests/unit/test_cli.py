@@ -203,7 +203,7 @@ def test_a_wrong_command_line_exits_with_2(simmoe: Simmoe, arguments: tuple[str,
 
 
 def test_an_interrupt_is_quiet(simmoe: Simmoe, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: object) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pipeline, "run", interrupted)
@@ -212,7 +212,7 @@ def test_an_interrupt_is_quiet(simmoe: Simmoe, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_defect_of_ours_has_its_own_status(simmoe: Simmoe, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: object) -> None:
+    def broken(*_: object) -> None:
         raise InternalError("the graph contradicts itself")
 
     monkeypatch.setattr(pipeline, "run", broken)
@@ -303,3 +303,8 @@ def test_a_bar_is_as_long_as_its_share() -> None:
     assert bar(0.5).plain == "█████     "
     assert len(bar(0.333).plain) == 10
     assert bar(2.0).plain == bar(1.0).plain
+
+
+def test_both_engines_give_the_same_figures(simmoe: Simmoe) -> None:
+    fast, simpy = (simmoe("simulate", SMALL, "--json", "-", "--engine", engine).out for engine in ("fast", "simpy"))
+    assert fast.replace('"engine": "fast"', '"engine": "simpy"') == simpy
