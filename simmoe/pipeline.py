@@ -1,10 +1,17 @@
 """From a scenario to a result on one screen: cost -> graph -> engine -> report."""
 
+from dataclasses import replace
 from typing import Literal
 
-from simmoe.cost.memory import RankMemory, rank_memory
+from simmoe.cost.memory import RankMemory, chunk_activations, rank_memory
+from simmoe.cost.shard import shard_of
 from simmoe.engine.fast import simulate_fast, simulate_reference
+from simmoe.engine.fluid import simulate_fluid
+from simmoe.engine.record import Timeline
+from simmoe.errors import SpecError
 from simmoe.graph.build import build_step, micro_batches, stage_actions
+from simmoe.graph.ranks import StepGraph
+from simmoe.graph.routes import fluid_of
 from simmoe.graph.schedules import in_flight
 from simmoe.report.critical_path import critical_path
 from simmoe.report.metrics import step_metrics
@@ -12,9 +19,10 @@ from simmoe.report.result import Result
 from simmoe.specs.scenario import Scenario
 
 Engine = Literal["fast", "simpy"]
+Contention = Literal["analytic", "fluid"]
 
 
-def run(scenario: Scenario, engine: Engine = "fast") -> Result:
+def run(scenario: Scenario, engine: Engine = "fast", network: Contention = "analytic") -> Result:
     """Simulate one training iteration.
 
     Parameters
@@ -22,15 +30,23 @@ def run(scenario: Scenario, engine: Engine = "fast") -> Result:
     scenario : Scenario
         As `simmoe.specs.reader.load_scenario` returns it.
     engine : str
-        ``fast``, or ``simpy``, the readable reference; they agree to the last bit.
+        ``fast``, or ``simpy``, the readable reference; they agree to the last bit (fluid: to 1e-9).
+    network : str
+        ``analytic``: every task takes the time it takes alone. ``fluid``: what shares links, multiprocessors or memory
+        bandwidth slows each other.
 
     Returns
     -------
     Result
         Also for a plan that does not fit: `Result.fits` says so.
+
+    Raises
+    ------
+    SpecError
+        If a fluid network is asked for together with faults.
     """
     step = build_step(scenario)
-    timeline = (simulate_reference if engine == "simpy" else simulate_fast)(step.graph)
+    timeline = _fluid(step, scenario, engine) if network == "fluid" else _analytic(step, engine)
     memory = stage_memory(scenario)
     return Result(
         scenario=scenario,
@@ -40,13 +56,28 @@ def run(scenario: Scenario, engine: Engine = "fast") -> Result:
         critical_path=critical_path(timeline),
         memory=tuple(memory[rank.stage] for rank in step.ranks),
         engine=engine,
+        network=network,
     )
+
+
+def _analytic(step: StepGraph, engine: Engine) -> Timeline:
+    return (simulate_reference if engine == "simpy" else simulate_fast)(step.graph)
+
+
+def _fluid(step: StepGraph, scenario: Scenario, engine: Engine) -> Timeline:
+    """The timeline under contention; its graph has the times that tasks really took, for whoever reads it."""
+    if scenario.cluster.faults:
+        raise SpecError(["cluster.faults: a fluid network does not know faults, use --network analytic"])
+    found = simulate_fluid(step.graph, fluid_of(step, scenario), engine)
+    return Timeline(replace(step.graph, duration=found.end - found.start), found.start, found.end)
 
 
 def stage_memory(scenario: Scenario) -> tuple[RankMemory, ...]:
     """Peak memory of one rank of each pipeline stage."""
-    count = micro_batches(scenario)
-    return tuple(
-        rank_memory(scenario, stage, in_flight(stage_actions(scenario.plan, number, count), len(stage.chunks)))
-        for number, stage in enumerate(scenario.plan.stages)
-    )
+    count, found = micro_batches(scenario), []
+    for number, stage in enumerate(scenario.plan.stages):
+        shard = shard_of(stage, scenario.plan, scenario.training, scenario.routing)
+        kept = [chunk_activations(scenario, chunk, shard, stage.recompute)[0] for chunk in stage.chunks]
+        alive = in_flight(stage_actions(scenario.plan, number, count), len(kept), kept)
+        found.append(rank_memory(scenario, stage, alive))
+    return tuple(found)

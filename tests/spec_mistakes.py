@@ -3,10 +3,13 @@
 An entry is (overrides, key and sentence of the one problem they make).
 """
 
+from tests.fault_mistakes import FAULT_MISTAKES
+
 NODE = "cluster.groups.0.node"
 
 # overrides of the example -> key and sentence of the one problem
 MISTAKES = [
+    *FAULT_MISTAKES,
     # ------------------------------------------------------------ hardware
     (
         ["cluster.fabric.link.bandwidth.value=800 GB/s"],

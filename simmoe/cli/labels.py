@@ -14,6 +14,18 @@ CLASSES = {
     "send_recv": "send/receive between stages",
     "idle": "idle: nothing to run",
 }
+CAUSES = {
+    "warm_up": "pipeline fills",
+    "drain": "pipeline drains",
+    "imbalance": "slower stages or GPUs",
+    "all_to_all": "all-to-all (expert tokens)",
+    "tensor_parallel": "tensor parallelism",
+    "context_parallel": "context parallelism",
+    "pipeline_transfer": "transfer between stages",
+    "data_parallel": "gradients or parameters",
+    "host": "host: kernel launches",
+    "dependency": "other tasks",
+}
 METRICS = {
     "model_tflops_per_gpu": ("model TFLOP/s per GPU", "{:.1f}"),
     "step_time_s": ("step time [s]", "{:.3f}"),

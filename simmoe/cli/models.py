@@ -116,6 +116,7 @@ def model_facts(model: "Model", sequence_length: int) -> dict[str, Any]:
         "apart": {name: size._asdict()[name] for name in ("norms", "biases", "mtp")},
         "sequence_length": sequence_length,
         "training_flops_per_token": model_flops_per_token(model, sequence_length),
+        "training_flops_per_token_with_mtp": model_flops_per_token(model, sequence_length, mtp=True),
         "forward_flops_per_token": forward_flops_by_operator(model, sequence_length),
     }
 

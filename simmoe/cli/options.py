@@ -15,4 +15,8 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
+DrawCount = Annotated[
+    int, typer.Option(min=0, metavar="N", help="Simulate N times more with times that vary (training.jitter).")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Of the draws; the same seed gives the same times.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simmoe.cli.options import Overrides, ScenarioFile
+from simmoe.cli.options import DrawCount, Overrides, ScenarioFile, Seed
 
 if TYPE_CHECKING:
     from simmoe.report.result import Result
@@ -19,6 +19,13 @@ class Engine(StrEnum):
 
     FAST = "fast"
     SIMPY = "simpy"
+
+
+class Network(StrEnum):
+    """Kinds of network, as `simmoe.pipeline.run` knows them."""
+
+    ANALYTIC = "analytic"
+    FLUID = "fluid"
 
 
 _STDOUT = "-"
@@ -44,6 +51,11 @@ def simulate(
     engine: Annotated[
         Engine, typer.Option(help="fast, or simpy: the readable reference, equal to the last bit.")
     ] = Engine.FAST,
+    network: Annotated[
+        Network, typer.Option(help="analytic, or fluid: what shares links or multiprocessors slows each other.")
+    ] = Network.ANALYTIC,
+    draws: DrawCount = 0,
+    seed: Seed = 0,
 ) -> None:
     """Simulate one training step: how fast it is, whether it fits, what holds it back.
 
@@ -55,21 +67,40 @@ def simulate(
     json_file = Path(json) if json not in (None, _STDOUT) and json is not None else None
     _check_outputs(json_file, trace, plot)
     changes = overrides or []
-    result = run(load_scenario(scenario, changes), engine.value)
+    result = _with_draws(run(load_scenario(scenario, changes), engine.value, network.value), draws, seed)
     written = _write(result, json_file, trace, plot)
-    if json == _STDOUT:
-        from simmoe.report.summary import summary_text
+    _print(result, scenario, changes, None if json == _STDOUT else written)
+    if not result.fits:
+        raise typer.Exit(DOES_NOT_FIT)
 
+
+def _print(result: "Result", scenario: Path, changes: list[str], written: list[Path] | None) -> None:
+    """The report, or the JSON object alone if no list of written files is given; then what is missing to fit."""
+    from simmoe.cli.remedies import print_shortfall
+    from simmoe.cli.simulate_report import print_report
+    from simmoe.report.summary import summary_text
+
+    if written is None:
         typer.echo(summary_text(result), nl=False)
     else:
-        from simmoe.cli.simulate_report import print_report
-
         print_report(result, scenario, changes, written)
     if not result.fits:
-        from simmoe.cli.remedies import print_shortfall
-
         print_shortfall(result, scenario, changes)
-        raise typer.Exit(DOES_NOT_FIT)
+
+
+def _with_draws(result: "Result", draws: int, seed: int) -> "Result":
+    """The result with so many draws of its step time; none are made unless asked for."""
+    if not draws:
+        return result
+    from dataclasses import replace
+
+    from simmoe.errors import SpecError
+    from simmoe.report.draws import draw_steps
+
+    if result.network != "analytic":
+        raise SpecError(["--draws: only an analytic network can be drawn, leave --network fluid out"])
+
+    return replace(result, draws=draw_steps(result, draws, seed))
 
 
 def _check_outputs(json_file: Path | None, trace: Path | None, plot: Path | None) -> None:
@@ -103,10 +134,10 @@ def _write(result: "Result", json_file: Path | None, trace: Path | None, plot: P
     if trace is not None:
         from simmoe.report.chrome_trace import write_trace
 
-        written += write_trace(result.timeline, result.ranks, trace)
+        written += write_trace(result.timeline, result.ranks, trace, result.memory_timelines)
     if plot is not None:
         from simmoe.report.gantt import write_gantt
 
-        write_gantt(result.timeline, result.ranks, plot, title=result.scenario.name)
+        write_gantt(result.timeline, result.ranks, plot, result.scenario.name, result.memory_timelines)
         written.append(plot)
     return written

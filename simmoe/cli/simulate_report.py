@@ -1,14 +1,15 @@
 """The report of `simmoe simulate`."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from simmoe.cli.labels import METRICS, class_name
+from simmoe.cli.labels import CAUSES, METRICS, class_name
 from simmoe.cli.remedies import set_options
 from simmoe.cli.screen import bar, console, count, gib, heading, indented, percent, seconds, table
+from simmoe.report.draws import Draws
 from simmoe.report.evidence import guesses, numbers_used, unreviewed
 from simmoe.report.result import Result
 from simmoe.report.uncertainty import step_interval
@@ -34,7 +35,7 @@ def print_report(result: Result, path: Path, overrides: Sequence[str], written: 
     """
     screen = console()
     screen.print(heading(result.scenario.name, _about(result.scenario)))
-    for block in (_headline, _time, _memory, _published):
+    for block in (_headline, _time, _bubbles, _memory, _published):
         block(screen, result)
     _evidence(screen, result, path, overrides)
     for file in written:
@@ -45,11 +46,29 @@ def _about(scenario: Scenario) -> str:
     """Model, machines, batch and plan in one line."""
     training, plan = scenario.training, scenario.plan
     groups = " + ".join(f"{group.devices} x {group.node.accelerator.name}" for group in scenario.cluster.groups)
+    faults = "".join(f"\n{line}" for line in fault_lines(scenario))
     return (
         f"{scenario.model.name} on {groups}\n{training.global_batch_size} sequences of "
         f"{training.sequence_length:,} tokens a step, {training.precision.value}, software {training.software.id}\n"
-        f"{_plan(scenario)}, micro-batch {training.micro_batch_size}, schedule {plan.schedule.value}"
+        f"{_plan(scenario)}, micro-batch {training.micro_batch_size}, schedule {plan.schedule.value}{faults}"
     )
+
+
+def fault_lines(scenario: Scenario) -> Iterator[str]:
+    """What is wrong with the cluster, a line each."""
+    lost = scenario.shrinking
+    if lost is not None:
+        nodes = ", ".join(map(str, lost.failed_nodes))
+        yield (
+            f"without failed node {nodes}: {scenario.cluster.devices} of {lost.devices} GPUs train "
+            f"({lost.left} are left), data parallel {scenario.plan.stages[0].data_parallel} instead of "
+            f"{lost.data_parallel}"
+        )
+    for fault in scenario.cluster.faults:
+        place = f"device {fault.device}" if fault.node is None else f"node {fault.node}"
+        slow = [f"takes {fault.slowdown:g} times as long"] if fault.slowdown != 1 else []
+        ports = [f"has {percent(fault.network, 0)} of its network bandwidth"] if fault.network != 1 else []
+        yield f"fault: {place} {' and '.join(slow + ports)}"
 
 
 def _plan(scenario: Scenario) -> str:
@@ -87,11 +106,23 @@ def _headline(screen: Console, result: Result) -> None:
     verdict = "fits" if result.fits else "DOES NOT FIT"
     fullest = f"{gib(worst[0].total)} of {gib(capacity)} GiB on the fullest GPU"
     rows.add_row("Memory", verdict, fullest)
+    if result.draws is not None:
+        rows.add_row("With jitter", *_jitter(result.draws))
     cost = result.cost_usd_per_million_tokens
     price = "no price known" if cost is None else f"{cost:.3f} USD"
     energy = f"at most {result.energy_kwh_per_million_tokens:.3f} kWh: GPUs at full power, no cooling"
     rows.add_row("A million tokens", price, energy)
     screen.print(indented(rows))
+
+
+def _jitter(draws: Draws) -> tuple[str, str]:
+    """Median and other percentiles of the drawn step times, and what they were drawn from."""
+    like, jitter = draws.percentile(50), draws.jitter
+    ends = ", ".join(f"p{share} {seconds(draws.percentile(share), like=like)}" for share in (5, 95, 99))
+    parts = (("kernels", jitter.sigma), ("collectives", jitter.network_sigma), ("launches", jitter.host_sigma))
+    varied = ", ".join(f"{name} {percent(sigma, 0)}" for name, sigma in parts if sigma)
+    source = f"by training.jitter: {varied or 'none'}"
+    return seconds(like), f"median of {len(draws.step_time_s)}; {ends}\n{source}"
 
 
 def _time(screen: Console, result: Result) -> None:
@@ -119,6 +150,24 @@ def _time(screen: Console, result: Result) -> None:
             f"and is {idle}."
         )
     )
+
+
+def _bubbles(screen: Console, result: Result) -> None:
+    """Why the compute stream of the mean GPU stands still, and of the stage where that cause is largest."""
+    found, step = result.bubbles, result.step_time_s
+    causes = sorted((cause for cause, mean in found.mean.items() if mean > 0), key=lambda cause: -found.mean[cause])
+    if not causes:
+        return
+    screen.print()
+    idle = percent(sum(found.mean.values()) / step)
+    screen.print(heading("Why GPUs idle", f"what their compute stream waits for, {idle} of the step"))
+    rows = table("", "", "mean GPU", "", "most", "stage", right="llrrrr")
+    for cause in causes:
+        mean = found.mean[cause]
+        most, rank = max(zip(found.ranks, result.ranks, strict=True), key=lambda pair: pair[0][cause])
+        cells = (*_time_and_share(mean, step), _in_unit(most[cause], step), str(rank.stage))
+        rows.add_row(CAUSES[cause], bar(mean / step), *cells)
+    screen.print(indented(rows))
 
 
 def _time_and_share(value: float, step: float) -> tuple[str, str]:

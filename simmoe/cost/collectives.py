@@ -11,6 +11,7 @@ from collections.abc import Callable
 from simmoe.cost.groups import GroupShape
 from simmoe.cost.network import Fit, Network, Wire, fit_for
 from simmoe.cost.operators import Collective, TokenExchange
+from simmoe.cost.routing import busiest
 
 # NCCL src/graph/tuning.cc @5067397: bandwidth of the logarithmic algorithms relative to the ring, and how many
 # passes over the ranks each collective makes.
@@ -351,7 +352,8 @@ def exchange_time(work: TokenExchange, shape: GroupShape, network: Network) -> f
     NCCL: an all-to-all of tokens x top_k copies; 1/N of them stay. Deduplicated (DeepEP, HybridEP): a token
     crosses the network once for each remote domain it visits, T b d (D-1)/D bytes a rank, and the scale-up link
     once for each rank it visits, T b r (p-1)/p, with d and r from `expected_places`. Then t = a + max(scale-up
-    bytes / (0.67 B), network bytes / port), a = 38 us (dispatch) or 65 us (combine).
+    bytes / (0.67 B), network bytes / port), a = 38 us (dispatch) or 65 us (combine). Skewed, the busiest rank and
+    domain set the pace: NCCL's copies grow with their load, deduplicated ones as `busiest` says.
 
     Valid for balanced routing and more than 256 tokens a rank (below, low-latency kernels take over). DeepEP's
     own H800 table (8 to 64 ranks) is met within 7 %, aiconfigurator's time per token on H100 within 20 % for 1, 2
@@ -376,12 +378,13 @@ def exchange_time(work: TokenExchange, shape: GroupShape, network: Network) -> f
         return 0.0
     payload = work.tokens * work.bytes_per_token
     if not work.deduplicated:
-        return collective_time(Collective("all_to_all", "ep", payload * work.top_k), shape, network)
+        return collective_time(Collective("all_to_all", "ep", payload * work.top_k * work.load), shape, network)
     per_group = max(1.0, shape.domains / work.num_groups)
     limit = min(math.ceil(work.group_limit * per_group), shape.domains)
     domains = expected_places(shape.domains, work.num_experts, work.top_k, limit)
     rank_limit = limit * shape.size // shape.domains
     ranks = expected_places(shape.size, work.num_experts, work.top_k, rank_limit)
+    ranks, domains = busiest(ranks, shape.size, work.load), busiest(domains, shape.domains, work.domain_load)
     near = payload * ranks * (shape.per_domain - 1) / shape.per_domain
     rate = min(EXCHANGE_SCALE_UP, network.scale_up_achievable) * network.scale_up_bandwidth
     slowest = near / rate

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from simmoe.cost.backward import is_recomputed
 from simmoe.cost.layers import chunk_work
+from simmoe.cost.loads import group_loads, rows_in_flight
 from simmoe.cost.operators import Operator, TokenExchange
 from simmoe.cost.parameters import RankParameters, rank_parameters
 from simmoe.cost.shard import Shard, shard_of
@@ -65,21 +66,51 @@ def rank_memory(scenario: Scenario, stage: Stage, in_flight: Sequence[int]) -> R
     that share the distributed optimizer (dp x cp for dense, edp for expert parameters; Rajbhandari et al. 2020,
     arXiv 1910.02054, section 3.1). Activations are the sum of `Operator.saved` over the operators that are not
     recomputed; full recomputation keeps the input of each layer (Korthikanti et al. 2022, arXiv 2205.05198, table 2).
-    Valid for the caching allocator without offloading; fragmentation is one factor of the software stack.
+    Valid for the caching allocator without offloading; fragmentation is one factor of the software stack. Under
+    skewed routing the rank is the worst one: activations are those of its layers and micro-batches in flight together,
+    buffers those of its most loaded layer. Copies of experts cost weights and gradients, no optimizer state.
     """
     training, plan = scenario.training, scenario.plan
     shard = shard_of(stage, plan, training, scenario.routing)
     parameters = rank_parameters(scenario.model, stage, pad_vocabulary=True)
-    weights, gradients = _state_bytes(parameters, training)
+    held = parameters._replace(expert=parameters.expert * _with_copies(scenario, stage))
+    weights, gradients = _state_bytes(held, training)
     activations, working = 0.0, 0.0
     for chunk, alive in zip(stage.chunks, in_flight, strict=True):
-        kept, transient = chunk_activations(scenario, chunk, shard, stage.recompute)
+        keeping, peak = _worst_shards(scenario, stage, chunk, shard, alive)
+        kept, _ = chunk_activations(scenario, chunk, keeping, stage.recompute)
+        _, transient = chunk_activations(scenario, chunk, peak, stage.recompute)
         activations += kept * alive
         working = max(working, transient)
     optimizer = _optimizer_bytes(parameters, stage, scenario)
     software = training.software
     framework = software.framework_memory.value + software.allocator_waste.value * (activations + working)
     return RankMemory(weights, gradients, optimizer, activations, working, framework)
+
+
+def _with_copies(scenario: Scenario, stage: Stage) -> float:
+    """Expert weights of a rank with its copies of other ranks' experts, over those without."""
+    moe, replicas = scenario.model.moe, scenario.routing.expert_replicas
+    return 1.0 + replicas * stage.expert_parallel / moe.num_experts if moe is not None else 1.0
+
+
+def _worst_shards(scenario: Scenario, stage: Stage, chunk: Chunk, shard: Shard, alive: int) -> tuple[Shard, Shard]:
+    """The shards of the rank that keeps most, and of the one that works on most at once."""
+    routing, model, training = scenario.routing, scenario.model, scenario.training
+    if not routing.skewed or model.moe is None:
+        return shard, shard
+    count = training.global_batch_size // (training.micro_batch_size * stage.data_parallel)
+    layers = [index for index in _layers(chunk, model.num_layers) if model.layer(min(index, model.num_layers - 1)).moe]
+    loads = group_loads(routing, model, shard, count)
+    whole = shard._replace(capacity_factor=1.0)  # what is dropped is in the loads already
+    most = float((loads.sent[layers, :, None] * loads.ranks[layers]).max(initial=0.0))
+    return whole._replace(load=rows_in_flight(loads, layers, alive)), whole._replace(load=most, exchange_load=most)
+
+
+def _layers(chunk: Chunk, after: int) -> list[int]:
+    """Numbers of the layers of a chunk; MTP layers follow the last layer of the model."""
+    plain = range(chunk.first_layer, chunk.first_layer + chunk.layers)
+    return [*plain, *range(after, after + chunk.mtp_layers)]
 
 
 def _state_bytes(parameters: RankParameters, training: Training) -> tuple[float, float]:
@@ -128,4 +159,4 @@ def _saved(operators: Sequence[Operator]) -> float:
 def _exchange_buffers(operators: Sequence[Operator]) -> float:
     """Send and receive buffer of a dispatch: each holds every copy [B]."""
     copies = [o.work for o in operators if isinstance(o.work, TokenExchange)]
-    return max((2.0 * work.tokens * work.top_k * work.bytes_per_token for work in copies), default=0.0)
+    return max(((1.0 + work.load) * work.tokens * work.top_k * work.bytes_per_token for work in copies), default=0.0)

@@ -2,6 +2,7 @@
 
 from simmoe.cost.collectives import collective_time, exchange_time
 from simmoe.cost.device import device_of, kernel_time
+from simmoe.cost.faults import Effects, effects_on
 from simmoe.cost.groups import GroupShape, domain_of_devices, group_shape
 from simmoe.cost.network import Network, network_of
 from simmoe.cost.operators import Collective, HostLaunch, Operator, TokenExchange, Work
@@ -19,14 +20,18 @@ class StageCost:
         Index into `scenario.plan.stages`.
     group : int
         Index into `scenario.cluster.groups`: which of the stage's accelerators.
+    device : int, optional
+        Which one of them, over the whole cluster, if its faults are to count.
 
     Attributes
     ----------
+    effects : Effects
+        Of the faults of the device.
     shapes : dict of str to GroupShape
         Placement of each kind of parallel group of the stage.
     """
 
-    def __init__(self, scenario: Scenario, stage: int, group: int) -> None:
+    def __init__(self, scenario: Scenario, stage: int, group: int, device: int | None = None) -> None:
         cluster, stages = scenario.cluster, scenario.plan.stages
         here = stages[stage]
         self.device = device_of(cluster.groups[group].node.accelerator)
@@ -37,6 +42,7 @@ class StageCost:
             kind: group_shape(here, kind, cluster) for kind in ("tp", "cp", "dp", "etp", "ep", "edp")
         }
         self.shapes["pp"] = _boundary_shape(scenario, here, stages[(stage + 1) % len(stages)])
+        self.effects = Effects() if device is None else effects_on(cluster, scenario.plan, stage, device)
         self._known: dict[Work, float] = {}
 
     def seconds(self, operator: Operator) -> float:
@@ -51,12 +57,14 @@ class StageCost:
         if isinstance(work, HostLaunch):
             return work.seconds
         if isinstance(work, Collective | TokenExchange):
-            shape = self.shapes["ep" if isinstance(work, TokenExchange) else work.group]
-            network = self.mixed if shape.unlike else self.network
+            kind = "ep" if isinstance(work, TokenExchange) else work.group
+            shape = self.shapes[kind]
+            network = self.effects.network(self.mixed if shape.unlike else self.network, kind)
             if isinstance(work, Collective):
                 return collective_time(work, shape, network)
             return exchange_time(work, shape, network)
-        return kernel_time(work, self.device, self.training.precision, self.training.software)
+        seconds = kernel_time(work, self.device, self.training.precision, self.training.software)
+        return seconds * self.effects.slowdown
 
 
 def _boundary_shape(scenario: Scenario, here: Stage, there: Stage) -> GroupShape:

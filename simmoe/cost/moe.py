@@ -77,6 +77,8 @@ def _exchange(name: str, model: Model, moe: MoE, shard: Shard) -> list[Operator]
         group_limit=moe.group_limit,
         num_groups=moe.num_groups,
         combine=name == "moe.combine",
+        load=shard.exchange_load,
+        domain_load=shard.domain_load,
     )
     if shard.dispatcher == "allgather":
         gathered = shard.element_bytes * shard.local_tokens * shard.expert * model.hidden_size

@@ -106,7 +106,8 @@ class TokenExchange(NamedTuple):
 
     NCCL sends every one of the top_k copies; a deduplicating dispatcher (DeepEP, HybridEP) sends one per destination
     domain over the network. Under group-limited routing a token visits at most `group_limit` of `num_groups` expert
-    groups, each of which stands on one domain or on neighbouring ones; 0 = no limit.
+    groups, each of which stands on one domain or on neighbouring ones; 0 = no limit. `load` and `domain_load` are what
+    the busiest rank and the busiest domain receive, relative to the mean.
     """
 
     tokens: float
@@ -117,6 +118,8 @@ class TokenExchange(NamedTuple):
     group_limit: int = 0
     num_groups: int = 1
     combine: bool = False
+    load: float = 1.0
+    domain_load: float = 1.0
 
 
 class HostLaunch(NamedTuple):

@@ -29,7 +29,13 @@ class Shard(NamedTuple):
     dispatcher : str
         As `Plan.dispatcher`.
     capacity_factor : float
-        Expert rows over the balanced share; 1 for dropless balanced routing [1].
+        Token copies sent to experts, with padding and without what is dropped, over tokens x top_k [1].
+    load : float
+        Expert rows of the rank over the mean of its expert-parallel group [1].
+    exchange_load, domain_load : float
+        What the busiest rank and the busiest scale-up domain of the group receive in a dispatch, over the mean [1].
+    expert_replicas : int
+        Copies of other ranks' experts that the rank holds.
     """
 
     batch: int
@@ -45,6 +51,10 @@ class Shard(NamedTuple):
     fused_loss: bool = True
     dispatcher: str = "alltoall"
     capacity_factor: float = 1.0
+    load: float = 1.0
+    exchange_load: float = 1.0
+    domain_load: float = 1.0
+    expert_replicas: int = 0
 
     @property
     def tokens(self) -> int:
@@ -57,12 +67,13 @@ class Shard(NamedTuple):
         return self.tokens / self.tensor if self.sequence_parallel else float(self.tokens)
 
     def expert_rows(self, top_k: int) -> float:
-        """Token copies that the experts of one rank work on under balanced routing.
+        """Token copies that the experts of one rank work on.
 
-        Each of the ep ranks sends local_tokens * top_k copies and receives as many; expert tensor parallelism gathers
-        the copies of its etp ranks. Expert work therefore does not depend on ep at fixed world size.
+        Each of the ep ranks sends local_tokens * top_k copies and, balanced, receives as many; expert tensor
+        parallelism gathers the copies of its etp ranks. Expert work therefore does not depend on ep at fixed world
+        size.
         """
-        return self.local_tokens * top_k * self.expert_tensor * self.capacity_factor
+        return self.local_tokens * top_k * self.expert_tensor * self.capacity_factor * self.load
 
 
 def shard_of(stage: Stage, plan: Plan, training: Training, routing: Routing) -> Shard:
@@ -81,10 +92,19 @@ def shard_of(stage: Stage, plan: Plan, training: Training, routing: Routing) -> 
         fused_attention=software.attention == "fused",
         fused_loss=software.fused_cross_entropy,
         dispatcher=plan.dispatcher,
-        capacity_factor=routing.capacity_factor or 1.0,
+        capacity_factor=_copies_sent(routing),
+        expert_replicas=routing.expert_replicas,
     )
 
 
+def _copies_sent(routing: Routing) -> float:
+    """Under even shares a capacity below 1 drops; one above adds nothing unless it is filled up."""
+    capacity = routing.capacity_factor
+    if capacity is None:
+        return 1.0
+    return capacity if routing.pad_to_capacity else min(1.0, capacity)
+
+
 def local_experts(model: Model, shard: Shard) -> int:
-    """Experts whose weights a rank holds (a slice of, under expert tensor parallelism)."""
-    return model.moe.num_experts // shard.expert if model.moe else 0
+    """Experts whose weights a rank holds (a slice of, under expert tensor parallelism), copies included."""
+    return model.moe.num_experts // shard.expert + shard.expert_replicas if model.moe else 0

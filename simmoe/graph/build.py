@@ -2,48 +2,28 @@
 
 Devices that do identical work are simulated once (a rank class), so the graph grows with stages x micro-batches x
 layers, not with devices. A stage that spans unlike accelerators has one class for each; their shared collectives wait
-for all of them.
+for all of them. So it is with devices that faults make unlike.
 """
 
-from collections.abc import Callable, Iterator
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Callable
 
-import numpy as np
-
-from simmoe.cost.groups import domain_of_devices
 from simmoe.cost.model import StageCost
 from simmoe.cost.operators import Collective, Operator
 from simmoe.cost.shard import Shard, shard_of
+from simmoe.graph.classes import DeviceClass, device_classes
 from simmoe.graph.dualpipe import dualpipe, dualpipe_v
 from simmoe.graph.overlapped import overlapped
 from simmoe.graph.passes import HostTimes, Settings, backward_pass, forward_pass
-from simmoe.graph.ranks import RankClass
+from simmoe.graph.ranks import RankClass, StepGraph
 from simmoe.graph.schedules import Action, Kind, gpipe, interleaved, one_f_one_b
+from simmoe.graph.skew import with_skew
 from simmoe.graph.split import split_backward
 from simmoe.graph.stamp import RankPlan, stamp
 from simmoe.graph.step_ends import step_ends
-from simmoe.graph.task import TaskGraph
 from simmoe.graph.template import OperationTable, Template, make_template
 from simmoe.graph.zero_bubble import zb_h1, zb_v
-from simmoe.specs.hardware import Cluster
 from simmoe.specs.plan import Chunk, Plan, Schedule, Stage
 from simmoe.specs.scenario import Scenario
-
-
-class StepGraph(NamedTuple):
-    """A task graph and whom its ranks stand for; `Stream.rank` indexes `ranks`."""
-
-    graph: TaskGraph
-    ranks: tuple[RankClass, ...]
-
-
-class _Class(NamedTuple):
-    """A rank class before it has a graph: its cluster group and its place in the stage."""
-
-    group: int
-    first: int
-    devices: int
 
 
 def stage_actions(plan: Plan, stage: int, micro_batches: int) -> tuple[Action, ...]:
@@ -89,48 +69,40 @@ def build_step(scenario: Scenario, *, fold: bool = True) -> StepGraph:
     table = OperationTable()
     count = micro_batches(scenario)
     ranks, plans = [], []
-    for number, stage in enumerate(scenario.plan.stages):
+    for number, parts in enumerate(device_classes(scenario.plan, scenario.cluster, fold=fold)):
         actions = stage_actions(scenario.plan, number, count)
-        for part in _classes(stage, scenario.cluster, fold=fold):
+        for part in parts:
             accelerator = scenario.cluster.groups[part.group].node.accelerator.id
             ranks.append(RankClass(number, accelerator, part.devices, part.first))
-            plans.append(_rank_plan(scenario, number, part, actions, table, fold=fold))
-    return StepGraph(stamp(plans, table.operations), tuple(ranks))
-
-
-def _classes(stage: Stage, cluster: Cluster, *, fold: bool) -> Iterator[_Class]:
-    """The rank classes of a stage: one for each cluster group that its devices belong to."""
-    first, last = stage.first_device, stage.first_device + stage.devices
-    group = domain_of_devices(cluster)[1][first:last]
-    cuts = np.flatnonzero(np.diff(group)) + 1 if fold else np.arange(1, stage.devices)
-    edges = [0, *cuts.tolist(), stage.devices]
-    for start, end in pairwise(edges):
-        yield _Class(int(group[start]), first + start, end - start)
+            plans.append(_rank_plan(scenario, number, part, actions, table))
+    return with_skew(StepGraph(stamp(plans, table.operations), tuple(ranks)), scenario)
 
 
 def _rank_plan(
-    scenario: Scenario, number: int, part: _Class, actions: tuple[Action, ...], table: OperationTable, *, fold: bool
+    scenario: Scenario, number: int, part: DeviceClass, actions: tuple[Action, ...], table: OperationTable
 ) -> RankPlan:
     """Everything about one rank class that stamping needs."""
     stage = scenario.plan.stages[number]
-    cost = StageCost(scenario, number, part.group)
+    cost = StageCost(scenario, number, part.group, part.first)
     settings = stage_settings(scenario, stage)
     needed = sorted({(action.kind, action.chunk) for action in actions})
     templates = {key: _template(scenario, number, key, settings, cost, table) for key in needed}
     ends_of_step = step_ends(scenario, stage, cost.shapes)
-    unlike = frozenset(kind for kind, shape in cost.shapes.items() if shape.size > 1 and (shape.unlike or not fold))
-    start = (part.first - stage.first_device) / stage.devices
+    split = bool(part.teams)
+    shared = frozenset(kind for kind, shape in cost.shapes.items() if shape.size > 1 and (shape.unlike or split))
     return RankPlan(
         stage=number,
-        span=(start, start + part.devices / stage.devices),
+        span=(part.spans[0][0], part.spans[-1][1]),
         places=tuple((chunk.replica, chunk.position) for chunk in stage.chunks),
         actions=actions,
         templates=templates,
         ends=ends_of_step,
         before=make_template(ends_of_step.before, None, cost.seconds, table),
         after=make_template(ends_of_step.after, None, cost.seconds, table),
-        shared=unlike - {"pp"},
+        shared=shared - {"pp"},
         overlap_gradients=scenario.plan.overlap_grad_reduce,
+        spans=part.spans,
+        teams=part.teams,
     )
 
 
@@ -163,7 +135,7 @@ def stage_settings(scenario: Scenario, stage: Stage) -> Settings:
     software, training, plan = scenario.training.software, scenario.training, scenario.plan
     extra = software.host_fp8_layer.value if training.precision.is_fp8 else 0.0
     dense, moe = software.host_dense_layer.value, software.host_moe_layer.value
-    sync = software.host_sync and scenario.routing.capacity_factor is None and stage.expert_parallel > 1
+    sync = software.host_sync and not scenario.routing.pad_to_capacity and stage.expert_parallel > 1
     host = HostTimes() if plan.cuda_graph else HostTimes(dense + extra / 2, max(0.0, moe - dense) + extra / 2, sync)
     return Settings(
         model=scenario.model,

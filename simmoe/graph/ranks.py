@@ -1,6 +1,9 @@
 """Whom a simulated rank stands for: all devices that do identical work."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from simmoe.graph.task import TaskGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +28,10 @@ class RankClass:
     accelerator: str
     count: int
     first_rank: int
+
+
+class StepGraph(NamedTuple):
+    """A task graph and whom its ranks stand for; `Stream.rank` indexes `ranks`."""
+
+    graph: TaskGraph
+    ranks: tuple[RankClass, ...]

@@ -6,6 +6,7 @@ such a list and says how many micro-batches a stage must keep activations for.
 
 from collections.abc import Sequence
 from enum import IntEnum
+from operator import mul
 from typing import NamedTuple
 
 from simmoe.errors import InternalError
@@ -129,10 +130,11 @@ def _in_turn(forward: list[Action], backward: list[Action], warm_up: int) -> tup
     return tuple(actions + backward[len(forward) - first :])
 
 
-def in_flight(actions: Sequence[Action], chunks: int) -> tuple[int, ...]:
-    """Micro-batches of each chunk that are alive when the stage holds most passes at once.
+def in_flight(actions: Sequence[Action], chunks: int, weights: Sequence[float] | None = None) -> tuple[int, ...]:
+    """Micro-batches of each chunk that are alive when the stage holds most at once.
 
     A micro-batch is alive from its forward pass to its backward pass or, where that is split, to its weight gradient.
+    It counts as `weights` says of its chunk, such as the bytes it keeps there; as much in every chunk unless given.
 
     Raises
     ------
@@ -143,8 +145,11 @@ def in_flight(actions: Sequence[Action], chunks: int) -> tuple[int, ...]:
     --------
     >>> in_flight(one_f_one_b(0, 4, 8), 1)
     (4,)
+    >>> in_flight(interleaved(0, 2, 4, 2), 2), in_flight(interleaved(0, 2, 4, 2), 2, [1.5, 1.0])
+    ((3, 2), (4, 1))
     """
     alive: list[dict[int, Kind]] = [{} for _ in range(chunks)]
+    weighed = [1.0] * chunks if weights is None else weights
     peak = tuple(0 for _ in range(chunks))
     for action in actions:
         part = alive[action.chunk]
@@ -153,7 +158,7 @@ def in_flight(actions: Sequence[Action], chunks: int) -> tuple[int, ...]:
             raise InternalError(f"schedule: {action} does not follow the pass it needs, or repeats it")
         if action.kind in {Kind.FORWARD, Kind.INPUT_GRADIENT}:
             part[action.micro_batch] = action.kind
-        peak = max(peak, tuple(len(chunk) for chunk in alive), key=sum)
+        peak = max(peak, tuple(len(chunk) for chunk in alive), key=lambda held: sum(map(mul, held, weighed)))
     if any(alive):
         raise InternalError("schedule: a micro-batch is left without its backward pass")
     return peak

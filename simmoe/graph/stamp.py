@@ -1,7 +1,7 @@
 """Stamp the templates of every rank once per micro-batch into one structure of arrays, and join the ranks."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,10 @@ class RankPlan:
         Groups that join this class with others of its stage.
     overlap_gradients : bool
         Gradients of a layer are reduced as soon as they are complete.
+    spans : tuple of (from, to)
+        The parts of the stage's devices, where they are several; empty = `span`.
+    teams : dict of str to frozenset of int
+        As in `simmoe.graph.classes.DeviceClass`: a group in `shared` joins classes that have a team in common.
     """
 
     stage: int
@@ -52,10 +56,25 @@ class RankPlan:
     after: Template
     shared: frozenset[str]
     overlap_gradients: bool
+    spans: tuple[tuple[float, float], ...] = ()
+    teams: dict[str, frozenset[int]] = field(default_factory=dict)
 
     def template(self, action: Action) -> Template:
         """The template of an action."""
         return self.templates[action.kind, action.chunk]
+
+    def faces(self, other: "RankPlan") -> bool:
+        """Whether the two classes hold a common part of the batch."""
+        here, there = np.array(self.spans or [self.span]), np.array(other.spans or [other.span])
+        return bool(np.any((here[:, None, 0] < there[:, 1]) & (there[:, 0] < here[:, None, 1])))
+
+    def joined(self, other: "RankPlan") -> frozenset[str]:
+        """The kinds of groups that hold devices of both classes."""
+        return frozenset(
+            kind
+            for kind in self.shared & other.shared
+            if kind not in self.teams or self.teams[kind] & other.teams.get(kind, frozenset())
+        )
 
 
 class _Pass(NamedTuple):
@@ -204,11 +223,14 @@ def _assemble(
     chosen = [columns[id(block.slot)] for _, block in blocks]
     lengths = [len(block.slot.part) for _, block in blocks]
     rank_base = np.repeat(np.array([number for number, _ in blocks], dtype=np.int32) * len(STREAMS), lengths)
-    used, compact = np.unique(np.concatenate([part[1] for part in chosen]) + rank_base, return_inverse=True)
+    codes = np.concatenate([part[1] for part in chosen]) + rank_base
+    used = np.flatnonzero(np.bincount(codes, minlength=1))
+    numbers = np.zeros(len(placed) * len(STREAMS), dtype=np.int32)
+    numbers[used] = np.arange(len(used), dtype=np.int32)
     batches = [_micro_batches(block) for _, block in blocks]
     return TaskGraph(
         operation=np.concatenate([part[0] for part in chosen]),
-        stream=compact.astype(np.int32),
+        stream=numbers[codes],
         duration=np.concatenate([part[3] for part in chosen]),
         layer=np.concatenate([part[2] for part in chosen]),
         micro_batch=np.concatenate(batches),
@@ -250,12 +272,21 @@ def _add_step_edges(edges: _Edges, rank: _Placed) -> None:
         template = plan.templates[Kind.FORWARD, bucket.chunk]
         uses = template.layer_entry.get(bucket.layer) or template.entry
         edges.add(rank.first + step, rank.passes[Kind.FORWARD, bucket.chunk][0].tasks(uses))
-    final = plan.actions[-1]
-    finish = _last_pass(rank, [final.kind], final.chunk)[1].tasks(plan.template(final).tail)
     for step, bucket in plan.ends.reduced:
-        edges.add(_gradients(rank, bucket) if plan.overlap_gradients else finish, rank.last + step)
+        edges.add(_reduced_after(rank, bucket), rank.last + step)
     update = next(i for i in range(len(plan.after)) if plan.after.stream[i] == STREAMS.index("compute"))
-    edges.add(finish, rank.last + update)
+    edges.add(_finish(rank), rank.last + update)
+
+
+def _finish(rank: _Placed) -> Ids:
+    """The steps that end the last pass."""
+    final = rank.plan.actions[-1]
+    return _last_pass(rank, [final.kind], final.chunk)[1].tasks(rank.plan.template(final).tail)
+
+
+def _reduced_after(rank: _Placed, bucket: Bucket) -> Ids:
+    """The steps after which the gradients of a bucket may be reduced."""
+    return _gradients(rank, bucket) if rank.plan.overlap_gradients else _finish(rank)
 
 
 def _last_pass(rank: _Placed, kinds: Sequence[Kind], chunk: int) -> tuple[Kind, _Pass]:
@@ -296,7 +327,7 @@ def _ends_of_model(rank: _Placed) -> Iterator[tuple[int, Template]]:
 
 def _add_shared_edges(edges: _Edges, here: _Placed, there: _Placed) -> None:
     """A collective that joins two classes of a stage starts when the other class is ready for it, too."""
-    shared = here.plan.shared & there.plan.shared
+    shared = here.plan.joined(there.plan)
     if not shared:
         return
     for kind, chunk in here.passes:
@@ -308,6 +339,9 @@ def _add_shared_edges(edges: _Edges, here: _Placed, there: _Placed) -> None:
     ):
         source, target = _joint_edges(template, shared)
         edges.add(other + source, mine + target)
+    for step, bucket in here.plan.ends.reduced:
+        if here.plan.after.groups[step] in shared:
+            edges.add(_reduced_after(there, bucket), here.last + step)
 
 
 def _joint_edges(template: Template, shared: frozenset[str]) -> tuple[Ids, Ids]:
@@ -319,7 +353,7 @@ def _joint_edges(template: Template, shared: frozenset[str]) -> tuple[Ids, Ids]:
 
 def _add_transfers(edges: _Edges, here: _Placed, there: _Placed) -> None:
     """Activations go to the next virtual stage of their copy of the model, gradients to the one before."""
-    if not (here.plan.span[0] < there.plan.span[1] and there.plan.span[0] < here.plan.span[1]):
+    if not here.plan.faces(there.plan):
         return
     for chunk, (replica, position) in enumerate(here.plan.places):
         for backward in (False, True):

@@ -6,7 +6,7 @@ collective carries NCCL's kernel name, and its operation in ``args``.
 
 References
 ----------
-Trace Event Format, Google: events X (complete), M (metadata), s and f (flow).
+Trace Event Format, Google: events X (complete), M (metadata), s and f (flow), C (counter).
 pytorch/kineto, ``libkineto/src/output_json.cpp``: top-level keys, categories and ``args``.
 """
 
@@ -25,6 +25,7 @@ from simmoe.engine.record import Timeline
 from simmoe.errors import InternalError, OutputError
 from simmoe.graph.ranks import RankClass
 from simmoe.graph.task import Operation
+from simmoe.report.memory_timeline import MemoryTimeline
 from simmoe.report.metrics import on_device
 from simmoe.report.output import make_folder, replacing
 
@@ -41,10 +42,13 @@ NCCL = {
     "all_reduce": (f"ncclDevKernel_AllReduce_Sum_bf16_RING_LL{_ARGUMENTS}", "allreduce"),
 }
 _FIRST_STREAM = 7  # where the CUDA streams of real traces begin; 0 is the host thread
+_GIB = 2.0**30
 _CHUNK = 4096  # events written at a time
 
 
-def write_trace(timeline: Timeline, ranks: Sequence[RankClass], path: Path) -> tuple[Path, ...]:
+def write_trace(
+    timeline: Timeline, ranks: Sequence[RankClass], path: Path, memory: Sequence[MemoryTimeline] = ()
+) -> tuple[Path, ...]:
     """Write the timeline for trace viewers and analysers.
 
     Parameters
@@ -56,6 +60,8 @@ def write_trace(timeline: Timeline, ranks: Sequence[RankClass], path: Path) -> t
         ``NAME.json`` or ``NAME.json.gz``: one file in which each rank class is a process and arrows
         join tasks of different ranks, for Perfetto. Anything else is a folder, created if need be,
         that gets one ``rank{first_rank}.json.gz`` for each class, for HolisticTraceAnalysis.
+    memory : sequence of MemoryTimeline
+        One a rank class, drawn as a counter of its process; none if empty.
 
     Returns
     -------
@@ -74,7 +80,7 @@ def write_trace(timeline: Timeline, ranks: Sequence[RankClass], path: Path) -> t
     in the simulation touches in the trace. Time and size grow linearly with tasks; memory is that of
     one chunk of events and a few arrays.
     """
-    trace = _Trace(timeline, ranks)
+    trace = _Trace(timeline, ranks, memory)
     if path.name.endswith((".json", ".json.gz")):
         with replacing(path) as temporary, _writer(temporary) as write:
             trace.write(write, range(len(ranks)))
@@ -124,10 +130,10 @@ class _Queue(NamedTuple):
 class _Trace:
     """Everything about a timeline that its files share."""
 
-    def __init__(self, timeline: Timeline, ranks: Sequence[RankClass]) -> None:
+    def __init__(self, timeline: Timeline, ranks: Sequence[RankClass], memory: Sequence[MemoryTimeline] = ()) -> None:
         if len({rank.first_rank for rank in ranks}) != len(ranks):
             raise InternalError("two rank classes have the same first rank")
-        self.timeline, self.ranks = timeline, tuple(ranks)
+        self.timeline, self.ranks, self.memory = timeline, tuple(ranks), tuple(memory)
         self.queues = _queues(timeline, ranks)
         graph = timeline.graph
         self.owner = np.array([stream.rank for stream in graph.streams], dtype=np.int64)[graph.stream]
@@ -161,6 +167,7 @@ class _Trace:
         for position in positions:
             yield from self._metadata(position)
             yield from self._tasks(position)
+            yield from self._counters(position)
         if len(positions) > 1:
             yield from self._flows()
 
@@ -206,6 +213,17 @@ class _Trace:
                 f'"dur": {_microseconds(end - start)}, "args": {{{where}"correlation": {task}, '
                 f'"layer": {layer}, "micro_batch": {micro_batch}, {arguments}}}}}'
             )
+
+    def _counters(self, position: int) -> Iterator[str]:
+        """The memory of a rank class, one event a change of its level."""
+        process = self.ranks[position].first_rank
+        for part in self.memory[position : position + 1]:
+            times, sizes = _nanoseconds(part.time).tolist(), (part.bytes / _GIB).tolist()
+            for time, size in zip(times, sizes, strict=True):
+                yield (
+                    f'{{"ph": "C", "name": "memory [GiB]", "pid": {process}, "tid": 0, '
+                    f'"ts": {_microseconds(time)}, "args": {{"memory": {size:.3f}}}}}'
+                )
 
     def _flows(self) -> Iterator[str]:
         """An arrow for each dependency between ranks: what crosses the network or waits for it."""

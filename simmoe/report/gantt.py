@@ -14,6 +14,7 @@ from simmoe.errors import OutputError, SimmoeError
 from simmoe.graph.ranks import RankClass
 from simmoe.graph.task import FloatArray
 from simmoe.report.intervals import active, segment_edges
+from simmoe.report.memory_timeline import MemoryTimeline
 from simmoe.report.metrics import is_communication, on_device
 from simmoe.report.output import replacing
 from simmoe.units import format_si
@@ -43,6 +44,7 @@ EXPOSED, HIDDEN, IDLE = "#c0392b", "#8d99a6", "#f1f1f1"
 FORMATS = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}
 
 _WIDTH, _AXES_WIDTH, _ROW_HEIGHT, _TALLEST = 13.0, 11.5, 0.5, 100.0  # inch
+_MEMORY_HEIGHT, _MOST_NAMES, _GIB = 2.2, 8, 2.0**30
 _DIGIT = 0.06  # inch that a digit of a micro-batch takes
 _TOP, _MIDDLE, _BOTTOM = 0.06, 0.68, 0.94  # edges of the two lanes within a row
 _PIXELS = 2000  # of the time axis; a gap narrower than one of them is not drawn
@@ -67,7 +69,13 @@ class _Row(NamedTuple):
     hidden: _Lane
 
 
-def write_gantt(timeline: Timeline, ranks: Sequence[RankClass], path: Path, title: str = "") -> None:
+def write_gantt(
+    timeline: Timeline,
+    ranks: Sequence[RankClass],
+    path: Path,
+    title: str = "",
+    memory: Sequence[MemoryTimeline] = (),
+) -> None:
     """Draw the step into a file.
 
     Parameters
@@ -79,6 +87,8 @@ def write_gantt(timeline: Timeline, ranks: Sequence[RankClass], path: Path, titl
         ``.svg``, ``.png`` or ``.pdf``. Equal timelines give equal bytes.
     title : str
         Stands before the step time above the picture.
+    memory : sequence of MemoryTimeline
+        One a rank class, drawn below; none if empty.
 
     Raises
     ------
@@ -89,7 +99,7 @@ def write_gantt(timeline: Timeline, ranks: Sequence[RankClass], path: Path, titl
     """
     if path.suffix not in FORMATS:
         raise OutputError(f"cannot draw {path}: its suffix is none of {', '.join(FORMATS)}; use one")
-    figure = gantt_figure(timeline, ranks, title)
+    figure = gantt_figure(timeline, ranks, title, memory)
     import matplotlib as mpl
 
     style: dict[Any, str] = {"svg.hashsalt": "simmoe", "svg.fonttype": "none"}
@@ -97,7 +107,9 @@ def write_gantt(timeline: Timeline, ranks: Sequence[RankClass], path: Path, titl
         figure.savefig(temporary, dpi=150, metadata=FORMATS[path.suffix])
 
 
-def gantt_figure(timeline: Timeline, ranks: Sequence[RankClass], title: str = "") -> "Figure":
+def gantt_figure(
+    timeline: Timeline, ranks: Sequence[RankClass], title: str = "", memory: Sequence[MemoryTimeline] = ()
+) -> "Figure":
     """The picture as a matplotlib figure, for notebooks.
 
     Parameters
@@ -107,6 +119,8 @@ def gantt_figure(timeline: Timeline, ranks: Sequence[RankClass], title: str = ""
         Indexed by ``Stream.rank``.
     title : str
         Stands before the step time above the picture.
+    memory : sequence of MemoryTimeline
+        One a rank class, drawn below; none if empty.
 
     Returns
     -------
@@ -114,6 +128,8 @@ def gantt_figure(timeline: Timeline, ranks: Sequence[RankClass], title: str = ""
         One row for each rank class: above, computation by phase, with the number of the micro-batch
         where there is room; below, communication, red where no computation hides it. Neighbouring
         tasks of one phase and micro-batch are one bar if the gap between them is less than a pixel.
+        With `memory`, a second pair of axes holds a staircase for each rank class, dotted lines what
+        the devices have.
 
     Raises
     ------
@@ -126,10 +142,16 @@ def gantt_figure(timeline: Timeline, ranks: Sequence[RankClass], title: str = ""
         raise SimmoeError('a picture needs matplotlib, install it with: pip install "simmoe[plot]"') from error
     rows = [_row(timeline, tasks) for tasks in _device_tasks(timeline, len(ranks))]
     height = min(1.6 + _ROW_HEIGHT * max(len(ranks), 1), _TALLEST)
-    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-    axes = figure.add_subplot()
+    below = [_MEMORY_HEIGHT] if memory else []
+    figure = Figure(figsize=(_WIDTH, height + sum(below)), layout="constrained")
+    axes, *others = figure.subplots(1 + len(below), squeeze=False, sharex=True, height_ratios=[height, *below])[:, 0]
+    for lower in others:
+        _draw_memory(lower, memory, ranks, timeline.makespan)
     _draw_rows(axes, rows, timeline.makespan)
     _label(axes, ranks, timeline.makespan)
+    for lower in others:
+        lower.set_xlabel(axes.get_xlabel())
+        axes.set_xlabel("")
     _legend(figure, rows)
     words = f"{title}: " if title else ""
     axes.set_title(f"{words}one step of {format_si(timeline.makespan, 's')}", loc="left")
@@ -247,6 +269,23 @@ def _number(axes: "Axes", lane: _Lane, position: int, makespan: float, most: int
         axes.text((start + end) / 2, middle, str(micro_batch), clip_on=True, **style)
         written += 1
     return written
+
+
+def _draw_memory(axes: "Axes", memory: Sequence[MemoryTimeline], ranks: Sequence[RankClass], makespan: float) -> None:
+    """A staircase for each rank class, from the first stage, dark, to the last, light."""
+    from matplotlib import colormaps
+
+    shades = colormaps["viridis"](np.linspace(0.0, 0.9, max(len(memory), 2)))
+    for part, rank, shade in zip(memory, ranks, shades, strict=False):
+        time, level = np.append(part.time, makespan), np.append(part.bytes, part.bytes[-1]) / _GIB
+        axes.step(time, level, where="post", color=shade, linewidth=1.0, label=f"stage {rank.stage}")
+    for capacity in sorted({part.capacity for part in memory}):
+        axes.axhline(capacity / _GIB, color=EXPOSED, linewidth=0.8, linestyle=":")
+    axes.set_ylim(bottom=0.0)
+    axes.set_ylabel("memory [GiB]")
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(memory) <= _MOST_NAMES:
+        axes.legend(loc="center right", fontsize=7, frameon=False)
 
 
 def _label(axes: "Axes", ranks: Sequence[RankClass], makespan: float) -> None:

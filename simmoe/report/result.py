@@ -6,7 +6,10 @@ from simmoe.cost.flops import model_flops_per_token
 from simmoe.cost.memory import RankMemory
 from simmoe.engine.record import Timeline
 from simmoe.graph.ranks import RankClass
+from simmoe.report.bubbles import Bubbles, bubbles
 from simmoe.report.critical_path import CriticalPath
+from simmoe.report.draws import Draws
+from simmoe.report.memory_timeline import MemoryTimeline, memory_timelines
 from simmoe.report.metrics import StepMetrics
 from simmoe.specs.hardware import Accelerator
 from simmoe.specs.scenario import Metric, Published, Scenario
@@ -30,8 +33,10 @@ class Result:
     critical_path : CriticalPath
     memory : tuple of RankMemory
         Peak of one device of each rank class.
-    engine : str
-        Which engine ran.
+    engine, network : str
+        Which engine ran, and whether tasks that share something slow each other (``fluid``) or not (``analytic``).
+    draws : Draws or None
+        The step under jitter, where it was asked for.
     """
 
     scenario: Scenario
@@ -41,11 +46,23 @@ class Result:
     critical_path: CriticalPath
     memory: tuple[RankMemory, ...]
     engine: str
+    network: str
+    draws: Draws | None = None
 
     @property
     def step_time_s(self) -> float:
         """Duration of one iteration [s]."""
         return self.metrics.step_time_s
+
+    @property
+    def bubbles(self) -> Bubbles:
+        """Why the compute streams stand still; computed at every call."""
+        return bubbles(self.timeline, self.ranks)
+
+    @property
+    def memory_timelines(self) -> tuple[MemoryTimeline, ...]:
+        """Memory of each rank class over the step; computed at every call."""
+        return memory_timelines(self.scenario, self.timeline, self.ranks, self.memory)
 
     @property
     def devices(self) -> int:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from simmoe.report.bubbles import busy_fractions
 from simmoe.report.manifest import provenance
 from simmoe.report.metrics import RankMetrics
 from simmoe.report.result import Result
@@ -38,7 +39,7 @@ def summarise(result: Result) -> dict[str, Any]:
         order of the keys is fixed. README.md documents them; `SCHEMA_VERSION` rises when a key changes its meaning
         or disappears.
     """
-    metrics, interval = result.metrics, step_interval(result)
+    metrics, interval, idle = result.metrics, step_interval(result), result.bubbles
     return {
         "schema_version": SCHEMA_VERSION,
         "name": result.scenario.name,
@@ -50,6 +51,7 @@ def summarise(result: Result) -> dict[str, Any]:
         "bubble_fraction": metrics.bubble_fraction,
         "exposed_communication_s": metrics.exposed_by_collective_s,
         "breakdown_s": metrics.breakdown_s,
+        "bubbles_s": idle.mean,
         "peak_memory_bytes": _memory(result),
         "fits": result.fits,
         "utilization": metrics.utilization,
@@ -58,11 +60,17 @@ def summarise(result: Result) -> dict[str, Any]:
         "critical_path_s": result.critical_path.by_category_s,
         "interval": interval._asdict(),
         "engine": result.engine,
+        "network": result.network,
         "tasks": len(result.timeline.graph),
-        "ranks": [_rank(rank) for rank in metrics.ranks],
+        "ranks": [
+            _rank(rank) | {"bubbles_s": causes, "stream_utilization": busy}
+            for rank, causes, busy in zip(
+                metrics.ranks, idle.ranks, busy_fractions(result.timeline, result.ranks), strict=True
+            )
+        ],
         "published": [_comparison(result, published) for published in result.scenario.published],
         "provenance": provenance(result),
-    }
+    } | ({} if result.draws is None else {"draws": result.draws.summary()})
 
 
 def summary_text(result: Result) -> str:

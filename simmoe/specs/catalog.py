@@ -12,12 +12,14 @@ from simmoe.specs import checks
 from simmoe.specs.base import Spec
 from simmoe.specs.data_folders import FOLDERS, forget, hardware_roots, part_files
 from simmoe.specs.document import Document, Path, Position, Problem, raise_problems, told_before
+from simmoe.specs.expert_counts_file import read_expert_counts
 from simmoe.specs.hardware import Accelerator, Cluster, Link, Node, NodeGroup
 from simmoe.specs.kernel_file import read_efficiency
 from simmoe.specs.model import Model
 from simmoe.specs.model_file import looks_like_path, model_data, model_from_config
 from simmoe.specs.plan import Plan, Recompute, Stage
 from simmoe.specs.references import places
+from simmoe.specs.routing import ExpertCounts
 from simmoe.specs.scenario import Scenario
 from simmoe.specs.software import SoftwareStack
 from simmoe.specs.suggest import near
@@ -36,12 +38,14 @@ _CLASSES: dict[str, type[Spec]] = {
     "plan": Plan,
     "recompute": Recompute,
     "stage": Stage,
+    "counts": ExpertCounts,
     "scenario": Scenario,
 }
 _NAMELESS = {"scenario", "group", "stage"}
 _EXPECTED = {
     **dict.fromkeys(_NAMELESS, "a mapping"),
     "plan": "a mapping or the file of a plan",
+    "counts": "a file of expert counts or the folder of a routing trace",
     "recompute": "none, selective, full or a mapping",
 }
 _NAMES = {"accelerator": "an accelerator", "software": "a software stack"}
@@ -198,6 +202,8 @@ def named_document(kind: str, name: str, document: Document, path: Path) -> Docu
         return Document(position, {"base": name})
     if kind == "plan":
         return read_yaml(_existing(name, document.folder))
+    if kind == "counts":
+        raise NotFoundError("a file of expert counts is taken whole, name another file")
     return read_yaml(_file(kind, name))
 
 
@@ -212,11 +218,13 @@ def _named(kind: str, name: str, document: Document, path: Path) -> tuple[Spec |
 
 
 def _by_name(kind: str, name: str, folder: FilePath) -> Spec:
-    is_file = kind == "plan" or (kind == "model" and looks_like_path(name))
+    is_file = kind in {"plan", "counts"} or (kind == "model" and looks_like_path(name))
     if is_file and not _exists(_existing(name, folder)):
         raise NotFoundError(f"there is no such file {got(name)}, check the path")
     if kind == "model":
         return model(name, folder)
+    if kind == "counts":
+        return read_expert_counts(_existing(name, folder))
     return _read_file(kind, _existing(name, folder)) if is_file else _load(kind, name)
 
 

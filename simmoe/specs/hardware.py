@@ -20,6 +20,7 @@ from simmoe.specs.base import (
     SourcedWatts,
     Spec,
 )
+from simmoe.specs.faults import Fault
 
 
 class Dtype(StrEnum):
@@ -264,17 +265,23 @@ class Fabric(Spec):
 
 
 class Cluster(Spec):
-    """Ordered groups of nodes, unlike ones allowed, and what joins them."""
+    """Ordered groups of nodes, unlike ones allowed, what joins them, and what is wrong with some."""
 
     name: str = ""
     groups: tuple[NodeGroup, ...] = Field(min_length=1)
     fabric: Fabric
     cross_group: Fabric | None = None
+    faults: tuple[Fault, ...] = ()
 
     @property
     def devices(self) -> int:
         """All accelerators."""
         return sum(group.devices for group in self.groups)
+
+    @property
+    def nodes(self) -> int:
+        """All nodes."""
+        return sum(group.count for group in self.groups)
 
     @property
     def accelerators(self) -> tuple[Accelerator, ...]:

@@ -16,6 +16,7 @@ from simmoe.specs.expand import expand
 from simmoe.specs.overrides import apply_override
 from simmoe.specs.plan import Plan
 from simmoe.specs.scenario import Scenario
+from simmoe.specs.shrink import shrunk
 from simmoe.specs.yaml_file import read_yaml
 
 _KEY = re.compile(r"([a-z_]+(?:\.[a-z0-9_]+)*): ")
@@ -57,7 +58,7 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     _fill_in(document, Path(path))  # an override may have replaced a whole mapping
     part, problems = read_part("scenario", document)
     raise_problems(problems)
-    scenario = cast("Scenario", part)
+    scenario = _without_lost_nodes(cast("Scenario", part), document)
     scenario = scenario.model_copy(update={"plan": _expanded(scenario, document)})
     raise_problems(checks.run("expanded", scenario, document))
     return scenario
@@ -74,6 +75,15 @@ def _expanded(scenario: Scenario, document: Document) -> Plan:
     """The plan with its stages; what `expand` finds wrong gets the position of the plan."""
     try:
         return expand(scenario.plan, scenario.model, scenario.cluster, scenario.training)
+    except SpecError as error:
+        raise_problems([_placed(text, document) for text in error.problems])
+        raise
+
+
+def _without_lost_nodes(scenario: Scenario, document: Document) -> Scenario:
+    """What failed nodes leave of the job; what is wrong with that gets the position of the faults."""
+    try:
+        return shrunk(scenario)
     except SpecError as error:
         raise_problems([_placed(text, document) for text in error.problems])
         raise

@@ -5,12 +5,14 @@ from typing import Any
 from simmoe.specs.document import Path
 
 ANY = "*"  # any index of a list
+OPTIONAL = {"counts"}  # kinds of which there may be none
 
 REFERENCES: dict[str, tuple[tuple[Path, str], ...]] = {
     "scenario": (
         (("model",), "model"),
         (("cluster",), "cluster"),
         (("training", "software"), "software"),
+        (("routing", "counts"), "counts"),
         (("plan",), "plan"),
     ),
     "cluster": (
@@ -65,17 +67,17 @@ def places(data: object, kind: str) -> list[tuple[Path, str]]:
     """
     found: list[tuple[Path, str]] = []
     for pattern, inner in REFERENCES.get(kind, ()):
-        found += [(path, inner) for path in _matches(data, pattern)]
+        found += [(path, inner) for path in _matches(data, pattern, optional=inner in OPTIONAL)]
     return found
 
 
-def _matches(data: object, pattern: Path) -> list[Path]:
+def _matches(data: object, pattern: Path, *, optional: bool) -> list[Path]:
     if not pattern:
-        return [()]
+        return [] if optional and data is None else [()]
     step, rest = pattern[0], pattern[1:]
     entries: list[tuple[str | int, Any]] = []
     if step == ANY:
         entries = list(enumerate(data)) if isinstance(data, list) else []
     elif isinstance(data, dict) and step in data:
         entries = [(step, data[step])]
-    return [(key, *inner) for key, value in entries for inner in _matches(value, rest)]
+    return [(key, *inner) for key, value in entries for inner in _matches(value, rest, optional=optional)]

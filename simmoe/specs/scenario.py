@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from simmoe.specs.base import Spec
+from simmoe.specs.faults import Shrinking
 from simmoe.specs.hardware import Cluster
 from simmoe.specs.model import Model
 from simmoe.specs.plan import Plan
@@ -39,3 +40,15 @@ class Scenario(Spec):
     routing: Routing = Routing()
     plan: Plan
     published: tuple[Published, ...] = ()
+    _shrinking: Shrinking | None = PrivateAttr(default=None)
+
+    @property
+    def shrinking(self) -> Shrinking | None:
+        """What failed nodes made of the job; cluster and plan are then those of what is left."""
+        return self._shrinking
+
+    def after(self, shrinking: Shrinking) -> "Scenario":
+        """The same with a record of what it was made from."""
+        noted = self.model_copy()
+        noted._shrinking = shrinking
+        return noted

@@ -188,7 +188,7 @@ def _routing(row: TableRow, assumed: list[str]) -> Routing:
         assumed.append("routing not stated, balanced assumed")
     if word == "drop" and capacity is None:
         assumed.append("capacity factor not stated, dropless assumed")
-    return Routing(capacity_factor=capacity)
+    return Routing(capacity_factor=capacity, pad_to_capacity=capacity is not None)
 
 
 # ---------------------------------------------------------------- plan

@@ -5,8 +5,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from simmoe.specs.base import Count, Spec
+from simmoe.specs.base import Count, Index, Spec
+from simmoe.specs.faults import Jitter
 from simmoe.specs.hardware import Dtype
+from simmoe.specs.routing import ExpertCounts
 from simmoe.specs.software import SoftwareStack
 
 
@@ -57,6 +59,8 @@ class Training(Spec):
         Train the multi-token-prediction layers the model has.
     software : SoftwareStack
         The framework that runs; a file names its id in ``hardware_db/software``.
+    jitter : Jitter
+        How much times vary between the draws of ``simmoe simulate --draws``; a single run has none.
     """
 
     sequence_length: Count
@@ -67,6 +71,7 @@ class Training(Spec):
     gradient_dtype: Literal["fp32", "bf16"] = "fp32"
     mtp: bool = True
     software: SoftwareStack
+    jitter: Jitter = Jitter()
 
     @property
     def tokens_per_step(self) -> int:
@@ -81,9 +86,40 @@ class Routing(Spec):
     ----------
     kind : str
         ``balanced``: every expert gets the same tokens (forced balance, or a well-trained auxiliary loss).
+        ``zipf``: shares fall as rank ** -exponent. ``power_law``: expert loads are drawn from the density
+        x ** -exponent, as aiconfigurator's benchmarks do. ``dirichlet``: shares drawn with a concentration.
+        ``counts``: measured.
     capacity_factor : float or None
-        Tokens an expert accepts over its fair share, rest dropped and padded; None = dropless.
+        Tokens an expert accepts over its fair share, the rest is dropped; None = dropless.
+    pad_to_capacity : bool
+        Every expert works on exactly its capacity, filled up with padding (Megatron's
+        ``--moe-pad-expert-input-to-capacity``): all ranks do the same, whatever the router says.
+    exponent : float or None
+        Of ``zipf`` and ``power_law``; 0 = even shares for ``zipf``.
+    concentration : float or None
+        Of ``dirichlet``, for each expert: the shares' variance falls as 1 / (1 + experts x concentration).
+    counts : ExpertCounts or None
+        Of ``counts``; a file names a CSV file (layer, expert, count) or what Megatron's
+        ``--moe-routing-trace-path`` wrote, relative to itself.
+    seed : int
+        Of every draw; the same seed gives the same run.
+    resample : str
+        New shares for every ``micro_batch``, or one draw for each layer that holds for the whole ``step``.
+    expert_replicas : int
+        Extra expert slots of each rank, which copies of the most loaded experts fill (DeepSeek's EPLB).
     """
 
-    kind: Literal["balanced"] = "balanced"
+    kind: Literal["balanced", "zipf", "power_law", "dirichlet", "counts"] = "balanced"
     capacity_factor: float | None = Field(default=None, gt=0)
+    pad_to_capacity: bool = False
+    exponent: float | None = Field(default=None, ge=0, le=10)
+    concentration: float | None = Field(default=None, gt=0, le=1e6)
+    counts: ExpertCounts | None = None
+    seed: Index = 0
+    resample: Literal["step", "micro_batch"] = "micro_batch"
+    expert_replicas: Index = 0
+
+    @property
+    def skewed(self) -> bool:
+        """Ranks of an expert-parallel group do unequal work."""
+        return self.kind != "balanced" and not self.pad_to_capacity

@@ -9,6 +9,7 @@ from simmoe.specs import checks, rules
 from simmoe.specs.document import Document, Position
 from simmoe.specs.reader import dump_plan
 from simmoe.specs.rules import RULES, divides, limit, rule
+from tests.routing_mistakes import ROUTING_MISTAKES
 from tests.spec_mistakes import MISTAKES, STAGE_MISTAKES, TOO_MANY
 
 KINDS = ("link", "node", "group", "cluster", "model", "recompute", "stage", "plan", "scenario", "expanded")
@@ -27,7 +28,7 @@ def explicit(load) -> list[str]:
     return ["plan=p.yaml"]
 
 
-@pytest.mark.parametrize(("overrides", "expected"), MISTAKES)
+@pytest.mark.parametrize(("overrides", "expected"), [*MISTAKES, *ROUTING_MISTAKES])
 def test_a_mistake_is_answered_by_its_rule_alone(complaint, overrides, expected):
     assert_single(complaint(overrides=overrides), expected)
 
@@ -69,7 +70,8 @@ def test_every_rule_is_seen_to_fire(load, explicit, monkeypatch):
     for kind in KINDS:
         watched = [spy(kind, number, one) for number, one in enumerate(RULES[kind])]
         monkeypatch.setitem(RULES, kind, watched)
-    runs = [overrides for overrides, _ in MISTAKES] + [explicit + overrides for overrides, _ in STAGE_MISTAKES]
+    runs = [overrides for overrides, _ in [*MISTAKES, *ROUTING_MISTAKES]]
+    runs += [explicit + overrides for overrides, _ in STAGE_MISTAKES]
     for overrides in [*runs, TOO_MANY]:
         with pytest.raises(SpecError):
             load(overrides=overrides)

@@ -20,8 +20,10 @@ from tests.scenarios import small
 
 KEYS = [
     *("schema_version", "name", "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "mfu"),
-    *("bubble_fraction", "exposed_communication_s", "breakdown_s", "peak_memory_bytes", "fits", "utilization"),
-    *("cost_usd_per_million_tokens", "energy_kwh_per_million_tokens", "critical_path_s", "interval", "engine"),
+    *("bubble_fraction", "exposed_communication_s", "breakdown_s", "bubbles_s", "peak_memory_bytes"),
+    *("fits", "utilization"),
+    *("cost_usd_per_million_tokens", "energy_kwh_per_million_tokens", "critical_path_s", "interval"),
+    *("engine", "network"),
     *("tasks", "ranks", "published", "provenance"),
 ]
 PUBLISHED = "published=[{metric: step_time_s, value: 1.0, tolerance: 0.5, source: nobody}]"
@@ -54,7 +56,7 @@ def test_the_keys_are_those_of_the_schema(result: Result) -> None:
     assert list(found["interval"]) == ["low", "high", "level"]
     assert list(found["ranks"][0]) == [
         *("rank", "stage", "accelerator", "count", "window_s", "compute_s", "communication_s", "overlapped_s"),
-        *("exposed_communication_s", "idle_s"),
+        *("exposed_communication_s", "idle_s", "bubbles_s", "stream_utilization"),
     ]
     assert list(found["provenance"]) == [
         *("simmoe", "python", "numpy", "input_sha256", "numbers", "unreviewed", "guesses")

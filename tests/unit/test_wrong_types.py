@@ -81,7 +81,10 @@ TYPES = [
     (
         "name: demo",
         "name: demo\nrouting: balanced",
-        ["2:10: routing: a mapping is expected (got 'balanced'), write key: value lines (kind, capacity_factor, ...)"],
+        [
+            "2:10: routing: a mapping is expected (got 'balanced'), write key: value lines "
+            "(kind, capacity_factor, pad_to_capacity, exponent, concentration, counts, ...)"
+        ],
     ),
     (
         "model: mixtral-8x7b",
