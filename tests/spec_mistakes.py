@@ -4,12 +4,14 @@ An entry is (overrides, key and sentence of the one problem they make).
 """
 
 from tests.fault_mistakes import FAULT_MISTAKES
+from tests.schedule_mistakes import SCHEDULE_MISTAKES
 
 NODE = "cluster.groups.0.node"
 
 # overrides of the example -> key and sentence of the one problem
 MISTAKES = [
     *FAULT_MISTAKES,
+    *SCHEDULE_MISTAKES,
     # ------------------------------------------------------------ hardware
     (
         ["cluster.fabric.link.bandwidth.value=800 GB/s"],
@@ -278,20 +280,6 @@ MISTAKES = [
         ["plan.schedule=interleaved", "plan.virtual_pipeline=2", "training.global_batch_size=96"],
         "plan.schedule: interleaved needs micro-batches in multiples of 4 stages (got 6), "
         "set training.global_batch_size to a multiple of 64",
-    ),
-    (
-        ["plan.schedule=dualpipe", "training.global_batch_size=64"],
-        "plan.schedule: dualpipe needs at least 8 micro-batches on 4 stages (got 4), "
-        "set training.global_batch_size to 128 or more",
-    ),
-    (
-        ["plan.schedule=dualpipe", "training.global_batch_size=144"],
-        "plan.schedule: dualpipe needs even numbers of stages and micro-batches (got 4 and 9), change one of them",
-    ),
-    (
-        ["plan.overlap_moe_expert_parallel_comm=true"],
-        "plan.overlap_moe_expert_parallel_comm: needs schedule: interleaved, or 1f1b on one stage (got 1f1b), "
-        "change one of them",
     ),
     (
         ["plan.recompute={granularity: full, num_layers: 9}"],

@@ -27,7 +27,7 @@ class Weights(NamedTuple):
 
 def reduce_gradients(weights: Weights, plan: Plan, training: Training) -> list[Operator]:
     """Reduce-scatter (distributed optimizer) or all-reduce of the gradients of some layers."""
-    kind: CollectiveName = "reduce_scatter" if plan.sharding == "zero1" else "all_reduce"
+    kind: CollectiveName = "all_reduce" if plan.sharding == "none" else "reduce_scatter"
     size = 4 if training.gradient_dtype == "fp32" else 2
     return [
         Operator(f"grad.{name}", kind, Collective(kind, group, count * size), "dp")
@@ -37,7 +37,7 @@ def reduce_gradients(weights: Weights, plan: Plan, training: Training) -> list[O
 
 def gather_parameters(weights: Weights, plan: Plan) -> list[Operator]:
     """All-gather of updated 16-bit parameters under the distributed optimizer."""
-    if plan.sharding != "zero1":
+    if plan.sharding == "none":
         return []
     return [
         Operator(f"param.{name}", "all_gather", Collective("all_gather", group, count * 2), "dp")
@@ -56,7 +56,7 @@ def optimizer_step(weights: Weights, plan: Plan, training: Training, dp: int, ed
         Ranks over which the optimizer of the dense and of the expert parameters is sharded.
     """
     traffic = _ADAM_TRAFFIC if training.optimizer == "adam" else _SGD_TRAFFIC
-    sharded = plan.sharding == "zero1"
+    sharded = plan.sharding != "none"
     owned = weights.dense / (dp if sharded else 1) + weights.expert / (edp if sharded else 1)
     return Operator("optimizer", "optimizer", MemoryBound("optimizer", owned * traffic))
 

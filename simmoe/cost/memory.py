@@ -75,6 +75,8 @@ def rank_memory(scenario: Scenario, stage: Stage, in_flight: Sequence[int]) -> R
     parameters = rank_parameters(scenario.model, stage, pad_vocabulary=True)
     held = parameters._replace(expert=parameters.expert * _with_copies(scenario, stage))
     weights, gradients = _state_bytes(held, training)
+    if plan.sharding == "zero3":
+        weights, gradients = _sharded_state(scenario, stage, held)
     activations, working = 0.0, 0.0
     for chunk, alive in zip(stage.chunks, in_flight, strict=True):
         keeping, peak = _worst_shards(scenario, stage, chunk, shard, alive)
@@ -119,6 +121,23 @@ def _state_bytes(parameters: RankParameters, training: Training) -> tuple[float,
     copies = _FP8_COPIES if training.precision.is_fp8 else 0
     gradient = 4 if training.gradient_dtype == "fp32" else 2
     return parameters.total * (element + copies), parameters.total * gradient
+
+
+def _sharded_state(scenario: Scenario, stage: Stage, parameters: RankParameters) -> tuple[float, float]:
+    """Weights and gradients under FSDP: shards, two whole layers of weights and one of gradients [B]."""
+    model, training = scenario.model, scenario.training
+    sizes = {}
+    for index in range(model.num_layers):
+        kind = model.layer(index)
+        if kind not in sizes:
+            single = stage.model_copy(update={"chunks": (Chunk(first_layer=index, layers=1),)})
+            sizes[kind] = rank_parameters(model, single)
+    largest = max(sizes.values(), key=lambda size: size.total)
+    ranks = stage.data_parallel * stage.context_parallel
+    share = parameters.dense / ranks + parameters.expert / stage.expert_data_parallel
+    whole, gradient = _state_bytes(largest, training)
+    each, each_gradient = (part / largest.total for part in (whole, gradient))
+    return share * each + 2 * whole, share * each_gradient + gradient
 
 
 def _optimizer_bytes(parameters: RankParameters, stage: Stage, scenario: Scenario) -> float:

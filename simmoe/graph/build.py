@@ -6,12 +6,15 @@ for all of them. So it is with devices that faults make unlike.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from simmoe.cost.model import StageCost
 from simmoe.cost.operators import Collective, Operator
 from simmoe.cost.shard import Shard, shard_of
 from simmoe.graph.classes import DeviceClass, device_classes
+from simmoe.graph.custom_schedule import ScheduleTable, check_schedule, parse_schedule
 from simmoe.graph.dualpipe import dualpipe, dualpipe_v
+from simmoe.graph.fsdp import sharding_of, with_sharded_parameters
 from simmoe.graph.overlapped import overlapped
 from simmoe.graph.passes import HostTimes, Settings, backward_pass, forward_pass
 from simmoe.graph.ranks import RankClass, StepGraph
@@ -19,7 +22,7 @@ from simmoe.graph.schedules import Action, Kind, gpipe, interleaved, one_f_one_b
 from simmoe.graph.skew import with_skew
 from simmoe.graph.split import split_backward
 from simmoe.graph.stamp import RankPlan, stamp
-from simmoe.graph.step_ends import step_ends
+from simmoe.graph.step_ends import buckets, step_ends
 from simmoe.graph.template import OperationTable, Template, make_template
 from simmoe.graph.zero_bubble import zb_h1, zb_v
 from simmoe.specs.plan import Chunk, Plan, Schedule, Stage
@@ -33,7 +36,21 @@ def stage_actions(plan: Plan, stage: int, micro_batches: int) -> tuple[Action, .
         chunks = len(plan.stages[stage].chunks)
         actions = interleaved(stage, stages, micro_batches, chunks, plan.microbatch_group_size)
         return overlapped(actions) if plan.overlap_moe_expert_parallel_comm else actions
+    if schedule is Schedule.CUSTOM:
+        return _table(plan, micro_batches).actions[stage]
     return _SCHEDULES[schedule](stage, stages, micro_batches)
+
+
+@lru_cache(maxsize=8)
+def _checked_table(text: str, micro_batches: int) -> ScheduleTable:
+    """A table of actions, read and checked as a whole."""
+    table = parse_schedule(text, "plan.schedule_table")
+    check_schedule(table.actions, table.places, micro_batches, "plan.schedule_table")
+    return table
+
+
+def _table(plan: Plan, micro_batches: int) -> ScheduleTable:
+    return _checked_table(plan.schedule_table or "", micro_batches)
 
 
 _SCHEDULES: dict[Schedule, Callable[[int, int, int], tuple[Action, ...]]] = {
@@ -116,6 +133,11 @@ def _template(
     passed = backward_pass(chunk, settings) if backward else forward_pass(chunk, settings)
     if kind in {Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT}:
         passed = split_backward(passed)[kind is Kind.WEIGHT_GRADIENT]
+    if scenario.plan.sharding == "zero3":
+        stage = scenario.plan.stages[number]
+        parts = buckets(scenario.model, stage)
+        sharding = sharding_of(parts, place, scenario.plan, scenario.training, cost.shapes)
+        passed = with_sharded_parameters(passed, sharding, backward=backward)
     send = None
     if kind is not Kind.WEIGHT_GRADIENT and _leaves_stage(scenario.plan, number, chunk, backward=backward):
         send = _send(scenario, settings.shard, backward=backward)

@@ -46,12 +46,15 @@ class Pass(NamedTuple):
     layer_entry, layer_exit : dict of int to tuple of int
         For each layer, its first steps and the steps after which its weights (forward) or gradients (backward) are
         no longer in use.
+    leftover : tuple of int
+        Steps that nothing but the end of the step waits for.
     """
 
     steps: tuple[Step, ...]
     tail: tuple[int, ...]
     layer_entry: dict[int, tuple[int, ...]]
     layer_exit: dict[int, tuple[int, ...]]
+    leftover: tuple[int, ...] = ()
 
 
 class HostTimes(NamedTuple):

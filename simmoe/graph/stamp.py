@@ -281,7 +281,8 @@ def _add_step_edges(edges: _Edges, rank: _Placed) -> None:
 def _finish(rank: _Placed) -> Ids:
     """The steps that end the last pass."""
     final = rank.plan.actions[-1]
-    return _last_pass(rank, [final.kind], final.chunk)[1].tasks(rank.plan.template(final).tail)
+    template = rank.plan.template(final)
+    return _last_pass(rank, [final.kind], final.chunk)[1].tasks((*template.tail, *template.leftover))
 
 
 def _reduced_after(rank: _Placed, bucket: Bucket) -> Ids:

@@ -92,13 +92,14 @@ def step_ends(scenario: Scenario, stage: Stage, shapes: dict[str, GroupShape]) -
     total = Weights(sum(part.weights.dense for part in parts), sum(part.weights.expert for part in parts))
     before: list[Step] = []
     gathered = []
-    for bucket in parts if plan.overlap_param_gather else ():
+    layerwise = plan.sharding == "zero3"  # gathered and scattered inside the passes, see `simmoe.graph.fsdp`
+    for bucket in parts if plan.overlap_param_gather and not layerwise else ():
         for operator in _real(gather_parameters(bucket.weights, plan), shapes):
             gathered.append((len(before), bucket))
             before.append(Step(operator, "optimizer", bucket.layer, ()))
     after: list[Step] = []
     reduced = []
-    for bucket in reversed(parts):
+    for bucket in reversed(parts) if not layerwise else ():
         for operator in _real(reduce_gradients(bucket.weights, plan, training), shapes):
             reduced.append((len(after), bucket))
             after.append(Step(operator, "optimizer", bucket.layer, ()))
@@ -110,7 +111,7 @@ def step_ends(scenario: Scenario, stage: Stage, shapes: dict[str, GroupShape]) -
 
 def _late_gathers(plan: Plan, parts: list[Bucket], shapes: dict[str, GroupShape], update: int) -> list[Step]:
     """The gathers after the optimizer, where the next forward pass does not hide them."""
-    if plan.overlap_param_gather:
+    if plan.overlap_param_gather or plan.sharding == "zero3":
         return []
     return [
         Step(operator, "optimizer", bucket.layer, (update,))

@@ -128,12 +128,99 @@ def compressed_rows(source: IntArray, target: IntArray, tasks: int) -> tuple[Int
     >>> start.tolist(), predecessor.tolist()
     ([0, 0, 1, 3], [0, 0, 1])
     """
-    ends = np.concatenate([source, target])
-    if len(ends) and (ends.min() < 0 or ends.max() >= tasks):
-        raise InternalError("an edge of the task graph names a task that does not exist")
-    keys = np.sort(target.astype(np.int64) * tasks + source.astype(np.int64))  # np.unique would hash: 20 times slower
-    keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
-    counts = np.bincount(keys // max(tasks, 1), minlength=tasks)
+    _check_ends(source, target, tasks)
+    owner, predecessor = np.divmod(_distinct_keys(source, target, tasks), max(tasks, 1))
     start = np.zeros(tasks + 1, dtype=np.int32)
-    np.cumsum(counts, out=start[1:])
-    return start, (keys % max(tasks, 1)).astype(np.int32)
+    np.cumsum(np.bincount(owner, minlength=tasks), out=start[1:])
+    return start, predecessor.astype(np.int32)
+
+
+def with_edges(
+    start: IntArray, predecessor: IntArray, source: NDArray[np.integer], target: NDArray[np.integer]
+) -> tuple[IntArray, IntArray]:
+    """Add edges to CSR rows of predecessors; equal edges count once.
+
+    Parameters
+    ----------
+    start, predecessor : array of int32
+        As `compressed_rows` returns them.
+    source, target : array of int, shape (edges,)
+        Task ids.
+
+    Returns
+    -------
+    start, predecessor : array of int32
+
+    Raises
+    ------
+    InternalError
+        If an edge names a task that does not exist.
+
+    Notes
+    -----
+    Only the rows that gain an edge are sorted, so a few edges more cost little more than a copy.
+
+    Examples
+    --------
+    >>> start, predecessor = compressed_rows(np.array([0, 1]), np.array([1, 2]), 3)
+    >>> start, predecessor = with_edges(start, predecessor, np.array([0, 1]), np.array([2, 2]))
+    >>> start.tolist(), predecessor.tolist()
+    ([0, 0, 1, 3], [0, 0, 1])
+    """
+    tasks = len(start) - 1
+    _check_ends(source, target, tasks)
+    gains = np.zeros(tasks, dtype=np.bool_)
+    gains[target] = True
+    rows, degree = np.flatnonzero(gains), np.diff(start)
+    moved = spread_runs(start[rows], degree[rows])
+    keys = _distinct_keys(
+        np.concatenate([predecessor[moved], source]), np.concatenate([np.repeat(rows, degree[rows]), target]), tasks
+    )
+    owner, edges = np.divmod(keys, max(tasks, 1))
+    opens = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]])) if len(keys) else owner
+    degree[rows] = np.diff(opens, append=len(keys))
+    found = np.zeros(tasks + 1, dtype=np.int32)
+    np.cumsum(degree, out=found[1:])
+    return found, _exchanged(predecessor, moved, edges.astype(np.int32), spread_runs(found[rows], degree[rows]))
+
+
+def spread_runs(first: NDArray[np.integer], length: NDArray[np.integer]) -> NDArray[np.int64]:
+    """The numbers of runs of consecutive numbers, one run after another.
+
+    Examples
+    --------
+    >>> spread_runs(np.array([7, 2]), np.array([2, 3])).tolist()
+    [7, 8, 2, 3, 4]
+    """
+    behind = np.cumsum(length, dtype=np.int64)
+    return np.arange(behind[-1] if len(behind) else 0) + np.repeat(first - (behind - length), length)
+
+
+def _exchanged(values: IntArray, left_out: NDArray[np.int64], new: IntArray, places: NDArray[np.int64]) -> IntArray:
+    """Values without some of them, and with new ones at the given places of the result."""
+    found = np.empty(len(values) - len(left_out) + len(new), dtype=np.int32)
+    old = np.ones(len(found), dtype=np.bool_)
+    old[places] = False
+    found[places] = new
+    if len(left_out):
+        kept = np.ones(len(values), dtype=np.bool_)
+        kept[left_out] = False
+        values = values[kept]
+    found[old] = values
+    return found
+
+
+def _check_ends(source: NDArray[np.integer], target: NDArray[np.integer], tasks: int) -> None:
+    """Refuse edges of tasks that do not exist."""
+    for ends in (source, target):
+        if len(ends) and (ends.min() < 0 or ends.max() >= tasks):
+            raise InternalError("an edge of the task graph names a task that does not exist")
+
+
+def _distinct_keys(source: NDArray[np.integer], target: NDArray[np.integer], tasks: int) -> NDArray[np.int64]:
+    """Edges as target x tasks + source, ascending, each once."""
+    keys = target.astype(np.int64)
+    keys *= tasks
+    keys += source
+    keys.sort()  # np.unique would hash: 20 times slower
+    return keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys

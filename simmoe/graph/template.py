@@ -63,7 +63,7 @@ class Template:
         Steps that end the pass.
     sends : int or None
         The step that sends the result to the next stage.
-    layer_entry, layer_exit : dict of int to tuple of int
+    layer_entry, layer_exit, leftover
         As in `simmoe.graph.passes.Pass`.
     groups : tuple of str
         Communication group of each step, ``""`` for none.
@@ -81,6 +81,7 @@ class Template:
     layer_entry: dict[int, tuple[int, ...]] = field(default_factory=dict)
     layer_exit: dict[int, tuple[int, ...]] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
+    leftover: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.operation)
@@ -125,6 +126,7 @@ def make_template(
         layer_entry=passed.layer_entry,
         layer_exit=passed.layer_exit,
         groups=tuple(describe(step.operator, "").group for step in steps),
+        leftover=passed.leftover,
     )
 
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from simmoe.engine.record import TaskView, Timeline
 from simmoe.errors import InternalError
-from simmoe.graph.task import TaskGraph
+from simmoe.graph.task import FloatArray, IntArray, spread_runs
+from simmoe.report.binding import binding_predecessors
 
 _Key = TypeVar("_Key", str, int)
 
@@ -61,7 +62,7 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     --------
     The receiver's 1 s of work waits for a 2 s send, which waits for 3 s of work:
 
-    >>> from simmoe.graph.task import Operation, Stream, compressed_rows
+    >>> from simmoe.graph.task import Operation, Stream, TaskGraph, compressed_rows
     >>> rows, none = np.arange(3, dtype=np.int32), np.full(3, -1, dtype=np.int32)
     >>> graph = TaskGraph(
     ...     np.array([0, 1, 0], dtype=np.int32), rows, np.array([3.0, 2.0, 1.0]), none, none,
@@ -77,9 +78,8 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     tasks = _walk_back(timeline)
     graph = timeline.graph
     seconds = graph.duration[tasks]
-    categories = [graph.operations[i].category for i in graph.operation[tasks]]
-    ranks = [graph.streams[i].rank for i in graph.stream[tasks]]
-    by_category, by_rank = _sums(categories, seconds), _sums(ranks, seconds)
+    by_category = _sums([operation.category for operation in graph.operations], graph.operation[tasks], seconds)
+    by_rank = _sums([stream.rank for stream in graph.streams], graph.stream[tasks], seconds)
     return CriticalPath(
         tasks=tuple(tasks.tolist()),
         by_category_s=dict(sorted(by_category.items(), key=lambda item: (-item[1], item[0]))),
@@ -105,38 +105,28 @@ def longest_tasks(timeline: Timeline, path: CriticalPath, limit: int = 10) -> tu
 
 def _walk_back(timeline: Timeline) -> NDArray[np.int64]:
     """Task ids of the path, in the order of time."""
-    graph, start, end = timeline.graph, timeline.start, timeline.end
-    if not len(graph):
+    if not len(timeline):
         return np.empty(0, dtype=np.int64)
-    before = _before_on_stream(graph)
-    task = int(np.argmax(end))  # the first of equal maxima
-    path = [task]
-    while True:
-        candidates = [before[task]] if before[task] >= 0 else []
-        candidates += graph.predecessors(task).tolist()
-        ready = [other for other in candidates if end[other] == start[task]]
-        if not ready:
-            break
-        task = min(ready)
-        path.append(task)
-    if start[task] != 0.0:
-        raise InternalError(f"task {task} starts at {start[task]:g} s, when nothing before it ended")
-    return np.array(path[::-1], dtype=np.int64)
+    binding = binding_predecessors(timeline)
+    # Most tasks are let start by the one numbered one less: such runs are taken in one go.
+    chained = ((binding >= 0) & (binding == np.arange(-1, len(timeline) - 1, dtype=np.int32))).tobytes()
+    before = binding.data  # a memory view hands out Python numbers one by one, without a list of all of them
+    first, last = [], []
+    task = int(np.argmax(timeline.end))  # the first of equal maxima
+    while task >= 0:
+        last.append(task)
+        first.append(chained.rfind(0, 0, task + 1))
+        task = before[first[-1]]
+    if timeline.start[first[-1]] != 0.0:
+        moment = timeline.start[first[-1]]
+        raise InternalError(f"task {first[-1]} starts at {moment:g} s, when nothing before it ended")
+    begins, ends = np.array(first[::-1]), np.array(last[::-1])
+    return spread_runs(begins, ends - begins + 1)
 
 
-def _before_on_stream(graph: TaskGraph) -> list[int]:
-    """For every task the one before it on its stream, -1 for the first."""
-    order = np.argsort(graph.stream, kind="stable")
-    same = graph.stream[order[1:]] == graph.stream[order[:-1]]
-    before = np.full(len(graph), -1, dtype=np.int64)
-    before[order[1:][same]] = order[:-1][same]
-    found: list[int] = before.tolist()
-    return found
-
-
-def _sums(keys: Sequence[_Key], seconds: NDArray[np.float64]) -> dict[_Key, float]:
-    """Seconds summed by key."""
-    sums: dict[_Key, float] = {}
-    for key, value in zip(keys, seconds.tolist(), strict=True):
-        sums[key] = sums.get(key, 0.0) + value
-    return sums
+def _sums(keys: Sequence[_Key], numbers: IntArray, seconds: FloatArray) -> dict[_Key, float]:
+    """Seconds summed by key, one after another; `numbers` index `keys`, which may repeat."""
+    distinct = list(dict.fromkeys(keys))
+    place = np.array([distinct.index(key) for key in keys], dtype=np.int64)[numbers]
+    sums, used = np.bincount(place, weights=seconds), np.bincount(place)
+    return {distinct[number]: float(sums[number]) for number in np.flatnonzero(used).tolist()}

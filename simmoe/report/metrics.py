@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +11,14 @@ from numpy.typing import NDArray
 from simmoe.engine.record import Timeline
 from simmoe.graph.ranks import RankClass
 from simmoe.graph.task import FloatArray, Operation, Stream
-from simmoe.report.intervals import active, segment_edges
+from simmoe.report.intervals import Labels, Lane, common_segments, lanes_of
+from simmoe.report.streams import stream_order
 
 # NCCL's collectives, the categories of `Operation` that are communication.
 COLLECTIVES = frozenset({"all_to_all", "all_gather", "reduce_scatter", "all_reduce", "send_recv"})
 IDLE = "idle"
+
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,47 +164,51 @@ def step_metrics(timeline: Timeline, ranks: Sequence[RankClass]) -> StepMetrics:
 
 def rank_metrics(timeline: Timeline, ranks: Sequence[RankClass]) -> tuple[RankMetrics, ...]:
     """The metrics of every rank class, in their order; see `step_metrics`."""
-    graph = timeline.graph
-    device = np.array([on_device(stream) for stream in graph.streams], dtype=np.bool_)
-    owner = np.array([stream.rank for stream in graph.streams], dtype=np.int64)
-    tasks = np.flatnonzero(device[graph.stream])
-    tasks = tasks[np.argsort(owner[graph.stream[tasks]], kind="stable")]
-    bounds = np.searchsorted(owner[graph.stream[tasks]], np.arange(len(ranks) + 1))
+    graph, step = timeline.graph, timeline.makespan
     names = sorted({operation.category for operation in graph.operations})
-    category = np.array([names.index(op.category) for op in graph.operations], dtype=np.int64)
-    found = []
-    for position, rank in enumerate(ranks):
-        mine = tasks[bounds[position] : bounds[position + 1]]
-        work = _Work(timeline.start[mine], timeline.end[mine], category[graph.operation[mine]])
-        found.append(_one_rank(rank, work, names, timeline.makespan))
-    return tuple(found)
+    category = np.array([names.index(operation.category) for operation in graph.operations], dtype=np.int16)
+    order, bounds = stream_order(graph)
+    queues: list[list[NDArray[np.int64]]] = [[] for _ in ranks]
+    for number, stream in enumerate(graph.streams):
+        if on_device(stream) and bounds[number] < bounds[number + 1]:
+            queues[stream.rank].append(order[bounds[number] : bounds[number + 1]])
+    return tuple(
+        _one_rank(rank, _work(timeline, own, category), names, step) for rank, own in zip(ranks, queues, strict=True)
+    )
 
 
 class _Work(NamedTuple):
-    """The device tasks of one rank: when, and of which category."""
+    """What the streams of one rank run when, labelled with the numbers of the categories, and which those are."""
 
-    start: FloatArray
-    end: FloatArray
-    category: NDArray[np.int64]
+    lanes: list[Lane]
+    categories: list[list[int]]
+
+
+def _work(timeline: Timeline, queues: Sequence[NDArray[np.int64]], category: Labels) -> _Work:
+    if not queues:
+        return _Work([], [])
+    tasks, bounds = np.concatenate(queues), np.cumsum([0, *map(len, queues)])
+    label = category.take(timeline.graph.operation.take(tasks))
+    lanes = lanes_of(timeline.start.take(tasks), timeline.end.take(tasks), label, bounds)
+    used = np.zeros((len(queues), int(category.max()) + 1), dtype=np.bool_)
+    for number, (low, high) in enumerate(pairwise(bounds.tolist())):
+        used[number][label[low:high]] = True
+    return _Work(lanes, [np.flatnonzero(row).tolist() for row in used])
 
 
 def _one_rank(rank: RankClass, work: _Work, names: Sequence[str], step: float) -> RankMetrics:
-    edges = segment_edges(work.start, work.end)
+    edges, labels = common_segments(work.lanes)
     length = np.diff(edges)
-    running = {
-        names[c]: active(edges, work.start[work.category == c], work.end[work.category == c]) > 0
-        for c in np.unique(work.category).tolist()
-    }
-    nothing = np.zeros(len(length), dtype=np.int64)
-    kernels = sum((r for c, r in running.items() if c not in COLLECTIVES), start=nothing)
-    collectives = sum((r for c, r in running.items() if c in COLLECTIVES), start=nothing)
-    exposed = (collectives > 0) & (kernels == 0)
-    share_of_kernel = length / np.maximum(kernels, 1)
-    share_exposed = np.where(exposed, length / np.maximum(collectives, 1), 0.0)
-    breakdown = {
-        c: float((share_exposed if c in COLLECTIVES else share_of_kernel)[r].sum()) for c, r in running.items()
-    }
-    compute_s, exposed_s = float(length[kernels > 0].sum()), float(length[exposed].sum())
+    running = _running(labels, work.categories, names)
+    sends = {c: r for c, r in running.items() if c in COLLECTIVES}
+    kernels = _how_many([r for c, r in running.items() if c not in COLLECTIVES], len(length))
+    collectives = _how_many(list(sends.values()), len(length))
+    computes, communicates = kernels > 0, collectives > 0
+    exposed = communicates & ~computes
+    share_of_kernel = _shared(length, kernels)
+    share_of_send = np.where(exposed, _shared(length, collectives), 0.0)
+    breakdown = {c: _total(share_of_send if c in sends else share_of_kernel, r) for c, r in running.items()}
+    compute_s, exposed_s = _total(length, computes), _total(length, exposed)
     outside = max(step - compute_s - exposed_s, 0.0)  # rounding alone can make it negative
     return RankMetrics(
         rank=rank.first_rank,
@@ -209,14 +217,42 @@ def _one_rank(rank: RankClass, work: _Work, names: Sequence[str], step: float) -
         count=rank.count,
         window_s=float(edges[-1] - edges[0]) if len(edges) else 0.0,
         compute_s=compute_s,
-        communication_s=float(length[collectives > 0].sum()),
-        overlapped_s=float(length[(collectives > 0) & (kernels > 0)].sum()),
+        communication_s=_total(length, communicates),
+        overlapped_s=_total(length, communicates & computes),
         exposed_communication_s=exposed_s,
-        idle_s=float(length[(collectives == 0) & (kernels == 0)].sum()),
+        idle_s=_total(length, ~(communicates | computes)),
         bubble_fraction=outside / step if step else 0.0,
         breakdown_s=breakdown | {IDLE: outside},
-        communication_by_collective_s={c: float(length[r].sum()) for c, r in running.items() if c in COLLECTIVES},
+        communication_by_collective_s={c: _total(length, r) for c, r in sends.items()},
     )
+
+
+def _how_many(masks: Sequence[Mask], size: int) -> NDArray[np.int16]:
+    """How many of the masks are set in each segment."""
+    found = np.zeros(size, dtype=np.int16)
+    for mask in masks:
+        found += mask
+    return found
+
+
+def _shared(length: FloatArray, running: NDArray[np.int16]) -> FloatArray:
+    """The part of each segment that goes to each of those that run in it."""
+    return length / np.maximum(running, 1) if running.max(initial=0) > 1 else length
+
+
+def _total(length: FloatArray, chosen: Mask) -> float:
+    """Summed length of the chosen segments."""
+    return float(length.take(np.flatnonzero(chosen)).sum())
+
+
+def _running(labels: Sequence[Labels], categories: Sequence[Sequence[int]], names: Sequence[str]) -> dict[str, Mask]:
+    """For every category of the streams, the segments in which it runs."""
+    running: dict[int, Mask] = {}
+    for own, used in zip(labels, categories, strict=True):
+        for number in used:
+            found = own == number
+            running[number] = running[number] | found if number in running else found
+    return {names[number]: running[number] for number in sorted(running)}
 
 
 def _mean_over_devices(each: Sequence[RankMetrics]) -> Callable[[Sequence[float]], float]:

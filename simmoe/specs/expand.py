@@ -1,11 +1,15 @@
 """From the uniform form of a plan to its explicit list of stages."""
 
+import re
+
 from simmoe.errors import SpecError
 from simmoe.specs.hardware import Cluster
 from simmoe.specs.layout import VirtualStage, parse_layout, split_evenly, with_ends
 from simmoe.specs.model import Model
-from simmoe.specs.plan import Chunk, Plan, Stage
+from simmoe.specs.plan import Chunk, Plan, Schedule, Stage
 from simmoe.specs.workload import Training
+
+_VIRTUAL_STAGE = re.compile(r"(?<![0-9A-Za-z])([0-9]{1,6})[FBIW][0-9]")
 
 
 def expand(plan: Plan, model: Model, cluster: Cluster, training: Training) -> Plan:
@@ -109,17 +113,49 @@ def _check_layers(virtual: tuple[VirtualStage, ...], plan: Plan, model: Model, m
 
 def _virtual_count(plan: Plan) -> int:
     """Virtual stages that a micro-batch passes."""
+    if plan.schedule is Schedule.CUSTOM:
+        return sum(len(row) for row in table_positions(plan))
     return plan.pipeline_parallel * (2 if plan.schedule.v_shaped else plan.virtual_pipeline)
 
 
 def _by_stage(chunks: list[Chunk], plan: Plan) -> list[tuple[Chunk, ...]]:
     """The chunks that each stage holds, of every copy of the model."""
+    if plan.schedule is Schedule.CUSTOM:
+        return [tuple(chunks[position] for position in row) for row in table_positions(plan)]
     held: list[list[Chunk]] = [[] for _ in range(plan.pipeline_parallel)]
     for replica in range(plan.schedule.replicas):
         for chunk in chunks:
             stage = plan.schedule.stage_of(chunk.position, plan.pipeline_parallel, replica)
             held[stage].append(chunk.model_copy(update={"replica": replica}))
     return [tuple(part) for part in held]
+
+
+def table_positions(plan: Plan) -> list[list[int]]:
+    """The virtual stages that each row of a table of actions works on, ascending.
+
+    Raises
+    ------
+    SpecError
+        If there are not as many rows as stages, or the virtual stages are not numbered from 0 without gaps.
+
+    Examples
+    --------
+    >>> rows = ("0F0,3F0,3B0,0B0", "1F0,2F0,2B0,1B0")
+    >>> table_positions(Plan(pipeline_parallel=2, schedule="custom", schedule_table=chr(10).join(rows)))
+    [[0, 3], [1, 2]]
+    """
+    lines = [line for line in (plan.schedule_table or "").splitlines() if line.strip()]
+    rows = [sorted({int(number) for number in _VIRTUAL_STAGE.findall(line)}) for line in lines]
+    if len(rows) != plan.pipeline_parallel:
+        raise SpecError(
+            [f"plan.schedule_table: {len(rows)} rows for {plan.pipeline_parallel} pipeline stages, write one row each"]
+        )
+    found = sorted(number for row in rows for number in row)
+    if found != list(range(len(found))):
+        raise SpecError(
+            [f"plan.schedule_table: virtual stages {found[:20]} are not numbered from 0 without gaps or repeats"]
+        )
+    return rows
 
 
 def _with_positions(plan: Plan) -> Plan:

@@ -24,6 +24,7 @@ class Schedule(StrEnum):
     ZB_V = "zb-v"
     DUALPIPE = "dualpipe"
     DUALPIPE_V = "dualpipe-v"
+    CUSTOM = "custom"
 
     @property
     def v_shaped(self) -> bool:
@@ -133,8 +134,11 @@ class Plan(Spec):
         Megatron's ``--pipeline-model-parallel-layout``, e.g. ``Et*3|(tt|)*29m|L``.
     account_for_embedding, account_for_loss : bool
         Embedding and loss take the place of a layer when layers are divided over stages.
+    schedule_table : str or None
+        The table of actions of schedule ``custom``, in PyTorch's form: one row a stage, cells such as ``0F0``, see
+        `simmoe.graph.custom_schedule`.
     sharding : str
-        ``none`` or ``zero1`` (distributed optimizer).
+        ``none``, ``zero1`` (distributed optimizer) or ``zero3`` (FSDP: parameters and gradients too, one stage only).
     sequence_parallel : bool
         Split norms and residuals over the tensor-parallel group; ignored at tensor_parallel 1.
     dispatcher : str
@@ -160,12 +164,13 @@ class Plan(Spec):
     expert_tensor_parallel: Count = 1
     data_parallel: Count | None = None
     schedule: Schedule = Schedule.ONE_F_ONE_B
+    schedule_table: str | None = None
     recompute: Recompute = Recompute()
     stage_layers: tuple[Index, ...] | None = None
     pipeline_layout: str | None = None
     account_for_embedding: bool = False
     account_for_loss: bool = False
-    sharding: Literal["none", "zero1"] = "zero1"
+    sharding: Literal["none", "zero1", "zero3"] = "zero1"
     sequence_parallel: bool = True
     dispatcher: Literal["alltoall", "allgather", "deepep", "hybridep"] = "alltoall"
     overlap_moe_expert_parallel_comm: bool = False

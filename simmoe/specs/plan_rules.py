@@ -210,6 +210,8 @@ def layers_fill_stages(scenario: Scenario) -> str | None:
     plan, layers = scenario.plan, scenario.model.num_layers
     if not _uniform(scenario) or plan.stage_layers is not None or plan.pipeline_layout is not None:
         return None
+    if plan.schedule is Schedule.CUSTOM:
+        return None  # its table says how many virtual stages there are
     each = 2 if plan.schedule.v_shaped else plan.virtual_pipeline
     stages = plan.pipeline_parallel * each
     named = f"pipeline_parallel {plan.pipeline_parallel} x virtual_pipeline {each} = {stages}"
@@ -263,11 +265,23 @@ def schedule_matches_virtual_pipeline(plan: Plan) -> str | None:
     interleaved = plan.schedule is Schedule.INTERLEAVED
     if plan.schedule.v_shaped and plan.virtual_pipeline == 2:
         return None
+    if plan.schedule is Schedule.CUSTOM:
+        return None
     if plan.virtual_pipeline > 1 and not interleaved:
         return f"virtual_pipeline {plan.virtual_pipeline} needs schedule: interleaved (got {plan.schedule}), set it"
     if interleaved and plan.virtual_pipeline == 1 and plan.pipeline_layout is None and not plan.stages:
         return "interleaved needs virtual_pipeline above 1, set it or write 1f1b"
     return None
+
+
+@rule("plan", "schedule_table")
+def table_and_custom_schedule_go_together(plan: Plan) -> str | None:
+    """A table of actions is what a custom schedule is."""
+    if (plan.schedule is Schedule.CUSTOM) == (plan.schedule_table is not None):
+        return None
+    if plan.schedule_table is None:
+        return "schedule: custom needs a table of actions, write one row a stage: 0F0,0F1,0B0,0B1"
+    return f"is for schedule: custom (got {plan.schedule}), set it or remove the table"
 
 
 @rule("plan", "virtual_pipeline")

@@ -189,6 +189,8 @@ def schedule_matches_chunks(scenario: Scenario) -> str | None:
     interleaved = plan.schedule is Schedule.INTERLEAVED
     if plan.schedule.v_shaped or plan.schedule.replicas > 1:
         return None if chunks == 2 else f"{plan.schedule} needs two chunks on every stage (got {chunks})"
+    if plan.schedule is Schedule.CUSTOM:
+        return None
     if chunks > 1 and not interleaved:
         return f"{chunks} chunks a stage need interleaved (got {plan.schedule}), set it"
     if interleaved and chunks == 1:
@@ -226,6 +228,14 @@ def micro_batches_fill_both_ways(scenario: Scenario) -> str | None:
             f"set training.global_batch_size to {2 * stages * share} or more"
         )
     return None
+
+
+@rule("expanded", "plan.sharding")
+def sharded_parameters_need_one_stage(scenario: Scenario) -> str | None:
+    """With a pipeline, FSDP keeps parameters whole between micro-batches, which is what zero1 describes."""
+    if scenario.plan.sharding != "zero3" or len(scenario.plan.stages) == 1:
+        return None
+    return f"zero3 needs one pipeline stage (got {len(scenario.plan.stages)}), write zero1 or pipeline_parallel: 1"
 
 
 @rule("expanded", "plan.overlap_moe_expert_parallel_comm")

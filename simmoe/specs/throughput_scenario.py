@@ -99,7 +99,7 @@ def _refuse(row: TableRow) -> None:
     if row.whole("vocab_size") is None:
         raise _Unsupported("vocab_size not stated")
     sharding = row.text("dp_sharding")
-    if sharding not in {"", "unknown", "none", "zero1"}:
+    if sharding not in {"", "unknown", "none", "zero1", "zero3-fsdp"}:
         raise _Unsupported(f"{sharding} sharding not modelled")
     if row.text("dispatcher_norm") == "tutel":
         raise _Unsupported("dispatcher tutel not modelled")
@@ -213,7 +213,7 @@ def _plan(row: TableRow, model: Model, assumed: list[str]) -> Plan:
         "schedule": schedule,
         "recompute": recompute,
         "dispatcher": _dispatcher(row, assumed),
-        **_data_parallel(row),
+        **_data_parallel(row, assumed),
         "overlap_moe_expert_parallel_comm": _exchange_overlap(row, schedule, recompute, assumed),
         "tp_comm_overlap": (row.switch("tp_overlap") or False) and (row.whole("tp") or 1) > 1,
         "cuda_graph": "full_iteration" in row.text("schedule_overlap_flags"),
@@ -222,19 +222,23 @@ def _plan(row: TableRow, model: Model, assumed: list[str]) -> Plan:
     return Plan.model_validate(fields)
 
 
-def _data_parallel(row: TableRow) -> dict[str, Any]:
+def _data_parallel(row: TableRow, assumed: list[str]) -> dict[str, Any]:
     """Sharding and overlap: as stated, else what the framework of that time does.
 
     Megatron-LM hid no gradient exchange and sharded no optimizer before 2023; sequence parallelism came together with
-    selective recomputation (Korthikanti et al., arXiv:2205.05198).
+    selective recomputation (Korthikanti et al., arXiv:2205.05198). With a pipeline, FSDP keeps parameters whole between
+    micro-batches: one gather and one scatter a step, as the distributed optimizer.
     """
     early = _stack(row) == "megatron-lm-2021"
     stated, sharding = row.switch("dp_overlap"), row.text("dp_sharding")
     overlap = not early if stated is None else stated
+    full = sharding == "zero3-fsdp" and (row.whole("pp") or 1) == 1
+    if sharding == "zero3-fsdp" and not full:
+        assumed.append("FSDP with a pipeline simulated as zero1")
     unsharded = sharding == "none" or (early and sharding in {"", "unknown"})
     split = not early or row.text("recompute_norm").startswith(("selective", "modules"))
     return {
-        "sharding": "none" if unsharded else "zero1",
+        "sharding": "none" if unsharded else "zero3" if full else "zero1",
         "sequence_parallel": split and "no sequence parallel" not in row.text("schedule_overlap_flags"),
         "overlap_grad_reduce": overlap,
         "overlap_param_gather": overlap,

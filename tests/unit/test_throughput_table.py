@@ -207,7 +207,7 @@ def test_what_is_assumed_is_said(tmp_path, changes, assumption):
     [
         ({"measured_s": ""}, "no step time"),
         ({"ep": ""}, "ep not stated"),
-        ({"dp_sharding": "zero3-fsdp"}, "zero3-fsdp sharding not modelled"),
+        ({"dp_sharding": "hsdp"}, "hsdp sharding not modelled"),
         ({"schedule_norm": "dualpipe", "pp": "2", "ep": "4"}, "schedule dualpipe not modelled"),
         ({"precision_norm": "nvfp4"}, "precision nvfp4"),
         ({"precision_norm": ""}, "precision not stated"),
@@ -298,11 +298,11 @@ def test_details_come_from_the_model_of_that_shape(repository):
 
 
 def test_the_command_compares_a_table_of_ones_own(tmp_path, capsys):
-    table = write(tmp_path / "mine.csv", ROW, ROW | {"id": "r2", "dp_sharding": "zero3-fsdp"})
+    table = write(tmp_path / "mine.csv", ROW, ROW | {"id": "r2", "dp_sharding": "hsdp"})
     command.validate(table=table, csv=tmp_path / "out.csv", jobs=1)
     out = capsys.readouterr().out
     assert "1 of 2 published runs simulated" in out
-    assert "zero3-fsdp sharding not modelled" in out
+    assert "hsdp sharding not modelled" in out
     lines = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text(encoding="utf-8"))))
     assert [line["status"] for line in lines] == ["ok", "unsupported"]
     assert float(lines[0]["low_s"]) < float(lines[0]["simulated_s"]) < float(lines[0]["high_s"])
