@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simmoe.graph.columns import Layout, assemble
 from simmoe.graph.schedules import Action, Kind
 from simmoe.graph.step_ends import Bucket, StepEnds
-from simmoe.graph.task import IntArray, Operation, Stream, TaskGraph, compressed_rows
+from simmoe.graph.task import IntArray, Operation, TaskGraph
 from simmoe.graph.template import STREAMS, Template
 from simmoe.graph.weave import Slot, plain, weave
 
@@ -77,54 +78,64 @@ class RankPlan:
         )
 
 
-class _Pass(NamedTuple):
-    """One stamped pass: its micro-batch, the first task id of its block, and where its steps stand in the block."""
+class _Passes(NamedTuple):
+    """All stamped passes of a kind through a chunk, in order of micro-batch.
 
-    micro_batch: int
-    offset: int
+    Attributes
+    ----------
+    micro_batches, offsets : array of int64, shape (passes,)
+        Micro-batch, and first task id of the block that the pass stands in.
+    places : array of int64, shape (kinds of block, steps)
+        Where each step stands in its block.
+    kind : array of int64, shape (passes,)
+        Row of `places`.
+    """
+
+    micro_batches: Ids
+    offsets: Ids
     places: Ids
+    kind: Ids
 
-    def tasks(self, steps: Sequence[int] | IntArray | Ids) -> Ids:
-        """Task ids of some steps."""
-        return self.offset + self.places[np.asarray(steps, dtype=np.int64)]
+    def tasks(self, steps: Sequence[int] | IntArray | Ids, some: Ids | slice = slice(None)) -> Ids:
+        """Task ids of some steps of all or some of the passes, shape (passes, steps)."""
+        places = self.places[:, np.asarray(steps, dtype=np.int64)]
+        inside = places if len(places) == 1 else places[self.kind[some]]
+        found: Ids = self.offsets[some][:, None] + inside
+        return found
 
+    def first(self, steps: Sequence[int] | IntArray) -> Ids:
+        """Task ids of some steps of the pass of the first micro-batch."""
+        return self.tasks(steps, np.zeros(1, dtype=np.int64))
 
-class _Block(NamedTuple):
-    """A slot with the micro-batch of each of its templates."""
-
-    slot: Slot
-    micro_batches: tuple[int, ...]
+    def last(self, steps: Sequence[int] | IntArray) -> Ids:
+        """Task ids of some steps of the pass that is issued last."""
+        return self.tasks(steps, np.array([np.argmax(self.offsets)]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Placed:
-    """A rank with task ids: blocks in order of issue, passes by kind and chunk in order of micro-batch."""
+    """A rank with task ids."""
 
     plan: RankPlan
-    blocks: tuple[_Block, ...]
+    layout: Layout
     first: int
     last: int
-    passes: dict[tuple[Kind, int], list[_Pass]]
+    passes: dict[tuple[Kind, int], _Passes]
 
     def tasks(
         self, kind: Kind, chunk: int, steps: Sequence[int] | IntArray | Ids, batches: Sequence[int] | None = None
     ) -> Ids:
         """Task ids of some steps of the passes of a kind, shape (micro-batches, steps); all or some of them."""
-        passes, chosen = self.passes[kind, chunk], np.asarray(steps, dtype=np.int64)
-        if batches is not None:
-            known = {part.micro_batch: part for part in passes}
-            passes = [known[batch] for batch in batches]
-        places = {id(part.places): part.places[chosen] for part in passes}
-        offsets = np.array([part.offset for part in passes], dtype=np.int64)
-        if len(places) == 1:
-            return offsets[:, None] + next(iter(places.values()))[None, :]
-        return offsets[:, None] + np.stack([places[id(part.places)] for part in passes])
+        passes = self.passes[kind, chunk]
+        if batches is None:
+            return passes.tasks(steps)
+        return passes.tasks(steps, np.searchsorted(passes.micro_batches, batches))
 
     def directions(self, chunk: int, *, backward: bool) -> list[tuple[Kind, frozenset[int]]]:
         """The kinds of pass that carry a chunk's result on, forward or backward, and the micro-batches of each."""
         kinds = (Kind.BACKWARD, Kind.INPUT_GRADIENT) if backward else (Kind.FORWARD,)
         return [
-            (kind, frozenset(part.micro_batch for part in self.passes[kind, chunk]))
+            (kind, frozenset(self.passes[kind, chunk].micro_batches.tolist()))
             for kind in kinds
             if (kind, chunk) in self.passes
         ]
@@ -143,10 +154,10 @@ class _Edges:
         self._source.append(first.ravel())
         self._target.append(second.ravel())
 
-    def rows(self, tasks: int) -> tuple[IntArray, IntArray]:
-        """Compressed rows of predecessors."""
+    def ends(self) -> tuple[Ids, Ids]:
+        """All sources, and all targets."""
         none = [np.zeros(0, dtype=np.int64)]
-        return compressed_rows(np.concatenate(self._source or none), np.concatenate(self._target or none), tasks)
+        return np.concatenate(self._source or none), np.concatenate(self._target or none)
 
 
 def stamp(plans: Sequence[RankPlan], operations: tuple[Operation, ...]) -> TaskGraph:
@@ -171,98 +182,56 @@ def stamp(plans: Sequence[RankPlan], operations: tuple[Operation, ...]) -> TaskG
         total = placed[-1].last + len(plan.after)
     edges = _Edges()
     for rank in placed:
-        _add_inner_edges(edges, rank)
         _add_step_edges(edges, rank)
         _add_order_of_passes(edges, rank)
         for other in placed:
             if other.plan.stage == rank.plan.stage and other is not rank:
                 _add_shared_edges(edges, rank, other)
             _add_transfers(edges, rank, other)
-    return _assemble(placed, edges.rows(total), operations)
+    return assemble([rank.layout for rank in placed], *edges.ends(), operations)
 
 
 def _place(plan: RankPlan, first: int) -> _Placed:
     """Give every pass of a rank its task ids, from `first` on."""
-    slots: dict[tuple[tuple[Kind, int], ...], Slot] = {}
-    blocks = [_Block(plain(plan.before), (-1,))]
-    passes: dict[tuple[Kind, int], list[_Pass]] = {}
-    offset = first + len(plan.before)
-    for actions in _blocks_of_actions(plan.actions):
-        key = tuple((action.kind, action.chunk) for action in actions)
-        if key not in slots:
-            templates = [plan.template(action) for action in actions]
-            slots[key] = plain(templates[0]) if len(templates) == 1 else weave(*templates)
-        slot = slots[key]
-        blocks.append(_Block(slot, tuple(action.micro_batch for action in actions)))
-        for action, places in zip(actions, slot.places, strict=True):
-            passes.setdefault((action.kind, action.chunk), []).append(_Pass(action.micro_batch, offset, places))
-        offset += len(slot.part)
-    blocks.append(_Block(plain(plan.after), (-1,)))
-    ordered = {key: sorted(part, key=lambda one: one.micro_batch) for key, part in passes.items()}
-    return _Placed(plan, tuple(blocks), first, offset, ordered)
+    kinds, batches, chunks, joined = (np.array(column, dtype=np.int64) for column in zip(*plan.actions, strict=True))
+    second = np.concatenate([[False], joined[:-1] != 0])  # of a pair that is issued in alternation
+    block, codes = np.cumsum(~second) - 1, kinds * len(plan.places) + chunks
+    base = len(Kind) * len(plan.places) + 1
+    pairs = np.zeros(block[-1] + 1, dtype=np.int64)
+    np.add.at(pairs, block, (1 + codes) * np.where(second, base, 1))
+    known, kind = np.unique(pairs, return_inverse=True)
+    slots = [_slot(plan, divmod(pair, base)) for pair in known.tolist()] + [plain(plan.before), plain(plan.after)]
+    order = np.concatenate([[len(known)], kind, [len(known) + 1]])
+    sizes = np.array([len(slot.part) for slot in slots])[order]
+    offset = first + np.cumsum(sizes) - sizes
+    numbers = np.full((len(order), 2), -1, dtype=np.int32)
+    numbers[1 + block, second.astype(np.int64)] = batches
+    passes = {}
+    for code in np.unique(codes).tolist():
+        chosen = np.flatnonzero(codes == code)
+        chosen = chosen[np.argsort(batches[chosen], kind="stable")]
+        where = 1 + block[chosen]
+        places, row = _places(slots, order[where], second[chosen])
+        passes[_key(plan, code)] = _Passes(batches[chosen], offset[where], places, row)
+    return _Placed(plan, Layout(tuple(slots), order, offset, numbers), first, int(offset[-1]), passes)
 
 
-def _blocks_of_actions(actions: Sequence[Action]) -> Iterator[tuple[Action, ...]]:
-    """Single actions, and pairs that are issued in alternation."""
-    position = 0
-    while position < len(actions):
-        size = 2 if actions[position].with_next else 1
-        yield tuple(actions[position : position + size])
-        position += size
+def _key(plan: RankPlan, code: int) -> tuple[Kind, int]:
+    """Kind and chunk of a pass that are written as one number."""
+    return Kind(code // len(plan.places)), code % len(plan.places)
 
 
-def _assemble(
-    placed: Sequence[_Placed], rows: tuple[IntArray, IntArray], operations: tuple[Operation, ...]
-) -> TaskGraph:
-    """Concatenate the columns of all blocks."""
-    blocks = [(number, block) for number, rank in enumerate(placed) for block in rank.blocks]
-    columns: dict[int, tuple[NDArray[Any], ...]] = {}
-    for _, block in blocks:
-        if id(block.slot) not in columns:
-            columns[id(block.slot)] = _columns(block.slot)
-    chosen = [columns[id(block.slot)] for _, block in blocks]
-    lengths = [len(block.slot.part) for _, block in blocks]
-    rank_base = np.repeat(np.array([number for number, _ in blocks], dtype=np.int32) * len(STREAMS), lengths)
-    codes = np.concatenate([part[1] for part in chosen]) + rank_base
-    used = np.flatnonzero(np.bincount(codes, minlength=1))
-    numbers = np.zeros(len(placed) * len(STREAMS), dtype=np.int32)
-    numbers[used] = np.arange(len(used), dtype=np.int32)
-    batches = [_micro_batches(block) for _, block in blocks]
-    return TaskGraph(
-        operation=np.concatenate([part[0] for part in chosen]),
-        stream=numbers[codes],
-        duration=np.concatenate([part[3] for part in chosen]),
-        layer=np.concatenate([part[2] for part in chosen]),
-        micro_batch=np.concatenate(batches),
-        predecessor_start=rows[0],
-        predecessor=rows[1],
-        operations=operations,
-        streams=tuple(Stream(int(code) // len(STREAMS), STREAMS[int(code) % len(STREAMS)]) for code in used),
-    )
+def _slot(plan: RankPlan, pair: tuple[int, int]) -> Slot:
+    """The block of a second pass, if there is one, and a first; they are written as numbers from 1 on, 0 for none."""
+    second, first = pair
+    template = plan.templates[_key(plan, first - 1)]
+    return weave(template, plan.templates[_key(plan, second - 1)]) if second else plain(template)
 
 
-def _columns(slot: Slot) -> tuple[NDArray[Any], ...]:
-    """Operation, stream, layer and duration of the steps of a block."""
-    starts = np.cumsum([0, *(len(template) for template in slot.templates)])[:-1]
-    rows = starts[slot.part] + slot.step if len(slot.part) else slot.step
-    return tuple(
-        np.concatenate([getattr(template, name) for template in slot.templates])[rows]
-        for name in ("operation", "stream", "layer", "duration")
-    )
-
-
-def _micro_batches(block: _Block) -> IntArray:
-    return np.array(block.micro_batches, dtype=np.int32)[block.slot.part]
-
-
-def _add_inner_edges(edges: _Edges, rank: _Placed) -> None:
-    """The edges inside each stamped template."""
-    plan = rank.plan
-    for kind, chunk in rank.passes:
-        template = plan.templates[kind, chunk]
-        edges.add(rank.tasks(kind, chunk, template.source), rank.tasks(kind, chunk, template.target))
-    for template, offset in ((plan.before, rank.first), (plan.after, rank.last)):
-        edges.add(offset + template.source.astype(np.int64), offset + template.target.astype(np.int64))
+def _places(slots: Sequence[Slot], kind: Ids, second: NDArray[np.bool_]) -> tuple[Ids, Ids]:
+    """Where the steps of a pass stand in each kind of block that has it, and which kind each of the passes is in."""
+    used, row = np.unique(2 * kind + second, return_inverse=True)
+    return np.stack([slots[code // 2].places[code % 2] for code in used.tolist()]), row.reshape(-1)
 
 
 def _add_step_edges(edges: _Edges, rank: _Placed) -> None:
@@ -271,10 +240,10 @@ def _add_step_edges(edges: _Edges, rank: _Placed) -> None:
     for step, bucket in plan.ends.gathered:
         template = plan.templates[Kind.FORWARD, bucket.chunk]
         uses = template.layer_entry.get(bucket.layer) or template.entry
-        edges.add(rank.first + step, rank.passes[Kind.FORWARD, bucket.chunk][0].tasks(uses))
+        edges.add(rank.first + step, rank.passes[Kind.FORWARD, bucket.chunk].first(uses))
     for step, bucket in plan.ends.reduced:
         edges.add(_reduced_after(rank, bucket), rank.last + step)
-    update = next(i for i in range(len(plan.after)) if plan.after.stream[i] == STREAMS.index("compute"))
+    update = plan.after.stream.tolist().index(STREAMS.index("compute"))
     edges.add(_finish(rank), rank.last + update)
 
 
@@ -282,7 +251,7 @@ def _finish(rank: _Placed) -> Ids:
     """The steps that end the last pass."""
     final = rank.plan.actions[-1]
     template = rank.plan.template(final)
-    return _last_pass(rank, [final.kind], final.chunk)[1].tasks((*template.tail, *template.leftover))
+    return rank.passes[final.kind, final.chunk].last((*template.tail, *template.leftover))
 
 
 def _reduced_after(rank: _Placed, bucket: Bucket) -> Ids:
@@ -290,17 +259,12 @@ def _reduced_after(rank: _Placed, bucket: Bucket) -> Ids:
     return _gradients(rank, bucket) if rank.plan.overlap_gradients else _finish(rank)
 
 
-def _last_pass(rank: _Placed, kinds: Sequence[Kind], chunk: int) -> tuple[Kind, _Pass]:
-    """The pass of some kinds through a chunk that is issued last."""
-    passes = [(kind, part) for kind in kinds for part in rank.passes.get((kind, chunk), ())]
-    return max(passes, key=lambda found: found[1].offset)
-
-
 def _gradients(rank: _Placed, bucket: Bucket) -> Ids:
     """The steps after which the gradients of a bucket are complete: those of the last pass that computes any."""
-    kind, final = _last_pass(rank, (Kind.BACKWARD, Kind.WEIGHT_GRADIENT), bucket.chunk)
-    template = rank.plan.templates[kind, bucket.chunk]
-    return final.tasks(template.layer_exit.get(bucket.layer, template.tail))
+    keys = [key for key in ((Kind.BACKWARD, bucket.chunk), (Kind.WEIGHT_GRADIENT, bucket.chunk)) if key in rank.passes]
+    final = max(keys, key=lambda key: int(rank.passes[key].offsets.max()))
+    template = rank.plan.templates[final]
+    return rank.passes[final].last(template.layer_exit.get(bucket.layer, template.tail))
 
 
 def _add_order_of_passes(edges: _Edges, rank: _Placed) -> None:
@@ -354,12 +318,10 @@ def _joint_edges(template: Template, shared: frozenset[str]) -> tuple[Ids, Ids]:
 
 def _add_transfers(edges: _Edges, here: _Placed, there: _Placed) -> None:
     """Activations go to the next virtual stage of their copy of the model, gradients to the one before."""
-    if not here.plan.faces(there.plan):
-        return
     for chunk, (replica, position) in enumerate(here.plan.places):
         for backward in (False, True):
             target = (replica, position + (-1 if backward else 1))
-            if target in there.plan.places:
+            if target in there.plan.places and here.plan.faces(there.plan):
                 _add_transfer(edges, here, chunk, there, there.plan.places.index(target), backward=backward)
 
 
