@@ -1,11 +1,15 @@
 """The cost of an operator on one stage: binds the pure functions of this layer to accelerator, network and groups."""
 
+from collections import OrderedDict
+from collections.abc import Hashable
+
 from simmoe.cost.collectives import collective_time, exchange_time
 from simmoe.cost.device import device_of, kernel_time
 from simmoe.cost.faults import Effects, effects_on
-from simmoe.cost.groups import GroupShape, domain_of_devices, group_shape
+from simmoe.cost.groups import GroupShape, domain_of_devices, group_shape, node_of_devices, stage_groups
 from simmoe.cost.network import Network, network_of
 from simmoe.cost.operators import Collective, HostLaunch, Operator, TokenExchange, Work
+from simmoe.specs.hardware import Cluster
 from simmoe.specs.plan import Stage
 from simmoe.specs.scenario import Scenario
 
@@ -29,6 +33,8 @@ class StageCost:
         Of the faults of the device.
     shapes : dict of str to GroupShape
         Placement of each kind of parallel group of the stage.
+    likeness : hashable
+        Two of one scenario whose likeness is equal give equal times.
     """
 
     def __init__(self, scenario: Scenario, stage: int, group: int, device: int | None = None) -> None:
@@ -38,12 +44,15 @@ class StageCost:
         self.training = scenario.training
         self.network: Network = network_of(cluster, group)
         self.mixed: Network = network_of(cluster, group, unlike=True)
-        self.shapes: dict[str, GroupShape] = {
-            kind: group_shape(here, kind, cluster) for kind in ("tp", "cp", "dp", "etp", "ep", "edp")
-        }
+        self.shapes: dict[str, GroupShape] = _group_shapes(here, cluster)
         self.shapes["pp"] = _boundary_shape(scenario, here, stages[(stage + 1) % len(stages)])
         self.effects = Effects() if device is None else effects_on(cluster, scenario.plan, stage, device)
+        self.likeness: Hashable = (group, tuple(self.shapes.items()), self.effects)
         self._known: dict[Work, float] = {}
+
+    def share(self, known: dict[Hashable, dict[Work, float]]) -> None:
+        """Look times up in, and add them to, those of all costs of equal `likeness`."""
+        self._known = known.setdefault(self.likeness, self._known)
 
     def seconds(self, operator: Operator) -> float:
         """Time the operator occupies its stream [s]."""
@@ -65,6 +74,25 @@ class StageCost:
             return exchange_time(work, shape, network)
         seconds = kernel_time(work, self.device, self.training.precision, self.training.software)
         return seconds * self.effects.slowdown
+
+
+_KINDS = ("tp", "cp", "dp", "etp", "ep", "edp")
+_shapes: OrderedDict[Hashable, dict[str, GroupShape]] = OrderedDict()
+_MOST_SHAPES = 128
+
+
+def _group_shapes(stage: Stage, cluster: Cluster) -> dict[str, GroupShape]:
+    """The placement of the groups of a stage; stages that stand alike in their domains are worked out once."""
+    first, last = stage.first_device, stage.first_device + stage.devices
+    domain, group = (places[first:last] for places in domain_of_devices(cluster))
+    node = node_of_devices(cluster)[first:last]
+    where = tuple((places - places[0]).tobytes() for places in (domain, group, node))
+    key = (tuple(stage_groups(stage).items()), where)
+    if key not in _shapes:
+        _shapes[key] = {kind: group_shape(stage, kind, cluster) for kind in _KINDS}
+        if len(_shapes) > _MOST_SHAPES:
+            _shapes.popitem(last=False)
+    return dict(_shapes[key])
 
 
 def _boundary_shape(scenario: Scenario, here: Stage, there: Stage) -> GroupShape:

@@ -5,7 +5,7 @@ layers, not with devices. A stage that spans unlike accelerators has one class f
 for all of them. So it is with devices that faults make unlike.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from simmoe.cost.model import StageCost
@@ -18,6 +18,7 @@ from simmoe.graph.fsdp import sharding_of, with_sharded_parameters
 from simmoe.graph.overlapped import overlapped
 from simmoe.graph.passes import HostTimes, Settings, backward_pass, forward_pass
 from simmoe.graph.ranks import RankClass, StepGraph
+from simmoe.graph.repeats import Repeats, StageWork
 from simmoe.graph.schedules import Action, Kind, gpipe, interleaved, one_f_one_b
 from simmoe.graph.skew import with_skew
 from simmoe.graph.split import split_backward
@@ -83,7 +84,7 @@ def build_step(scenario: Scenario, *, fold: bool = True) -> StepGraph:
     -------
     StepGraph
     """
-    table = OperationTable()
+    table, repeats = OperationTable(), Repeats(scenario.model)
     count = micro_batches(scenario)
     ranks, plans = [], []
     for number, parts in enumerate(device_classes(scenario.plan, scenario.cluster, fold=fold)):
@@ -91,20 +92,34 @@ def build_step(scenario: Scenario, *, fold: bool = True) -> StepGraph:
         for part in parts:
             accelerator = scenario.cluster.groups[part.group].node.accelerator.id
             ranks.append(RankClass(number, accelerator, part.devices, part.first))
-            plans.append(_rank_plan(scenario, number, part, actions, table))
+            plans.append(_rank_plan(scenario, number, part, actions, table, repeats))
     return with_skew(StepGraph(stamp(plans, table.operations), tuple(ranks)), scenario)
 
 
 def _rank_plan(
-    scenario: Scenario, number: int, part: DeviceClass, actions: tuple[Action, ...], table: OperationTable
+    scenario: Scenario,
+    number: int,
+    part: DeviceClass,
+    actions: tuple[Action, ...],
+    table: OperationTable,
+    repeats: Repeats,
 ) -> RankPlan:
     """Everything about one rank class that stamping needs."""
     stage = scenario.plan.stages[number]
     cost = StageCost(scenario, number, part.group, part.first)
+    cost.share(repeats.seconds)
     settings = stage_settings(scenario, stage)
     needed = sorted({(action.kind, action.chunk) for action in actions})
-    templates = {key: _template(scenario, number, key, settings, cost, table) for key in needed}
-    ends_of_step = step_ends(scenario, stage, cost.shapes)
+    leaves = tuple(
+        _leaves_stage(scenario.plan, number, chunk, backward=backward)
+        for chunk in stage.chunks
+        for backward in (False, True)
+    )
+    work = repeats.work(
+        stage,
+        (tuple(needed), leaves, settings[1:], cost.likeness),
+        lambda: _stage_work(scenario, number, needed, settings, cost, table),
+    )
     split = bool(part.teams)
     shared = frozenset(kind for kind, shape in cost.shapes.items() if shape.size > 1 and (shape.unlike or split))
     return RankPlan(
@@ -112,15 +127,30 @@ def _rank_plan(
         span=(part.spans[0][0], part.spans[-1][1]),
         places=tuple((chunk.replica, chunk.position) for chunk in stage.chunks),
         actions=actions,
-        templates=templates,
-        ends=ends_of_step,
-        before=make_template(ends_of_step.before, None, cost.seconds, table),
-        after=make_template(ends_of_step.after, None, cost.seconds, table),
+        templates=work.templates,
+        ends=work.ends,
+        before=work.before,
+        after=work.after,
         shared=shared - {"pp"},
         overlap_gradients=scenario.plan.overlap_grad_reduce,
         spans=part.spans,
         teams=part.teams,
     )
+
+
+def _stage_work(
+    scenario: Scenario,
+    number: int,
+    needed: Sequence[tuple[Kind, int]],
+    settings: Settings,
+    cost: StageCost,
+    table: OperationTable,
+) -> StageWork:
+    """What a rank of a stage does: its passes, and what frames them."""
+    templates = {key: _template(scenario, number, key, settings, cost, table) for key in needed}
+    ends = step_ends(scenario, scenario.plan.stages[number], cost.shapes)
+    before, after = (make_template(part, None, cost.seconds, table) for part in (ends.before, ends.after))
+    return StageWork(templates, ends, before, after)
 
 
 def _template(
@@ -165,6 +195,7 @@ def stage_settings(scenario: Scenario, stage: Stage) -> Settings:
         recompute=stage.recompute,
         host=host,
         tp_overlap=plan.tp_comm_overlap and stage.tensor_parallel > 1,
+        delayed_wgrad=plan.overlap_dispatch_backward_with_experts_wgrad and stage.expert_parallel > 1,
     )
 
 

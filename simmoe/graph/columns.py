@@ -69,13 +69,13 @@ def assemble(layouts: Sequence[Layout], source: Ids, target: Ids, operations: tu
     columns = [[part._replace(code=numbers[part.code]) for part in parts] for parts in columns]
     blocks = [parts[kind] for layout, parts in zip(layouts, columns, strict=True) for kind in layout.kind.tolist()]
     offset = np.concatenate([layout.offset for layout in layouts]).astype(np.int32)
-    rows = with_edges(*_inner_rows(blocks, offset), source, target)
+    rows = with_edges(*_inner_edges(blocks, offset, _sizes(layouts, columns, "predecessor")), source, target)
     return TaskGraph(
         operation=np.concatenate([block.operation for block in blocks]),
         stream=np.concatenate([block.code for block in blocks]),
         duration=np.concatenate([block.duration for block in blocks]),
         layer=np.concatenate([block.layer for block in blocks]),
-        micro_batch=_micro_batches(blocks, np.concatenate([layout.micro_batches for layout in layouts])),
+        micro_batch=_micro_batches(layouts, blocks, _sizes(layouts, columns, "part")),
         predecessor_start=rows[0],
         predecessor=rows[1],
         operations=operations,
@@ -128,21 +128,28 @@ def _column(slot: Slot, name: str) -> NDArray[Any]:
     return found
 
 
-def _inner_rows(blocks: Sequence[_Columns], offset: IntArray) -> tuple[IntArray, IntArray]:
-    """The edges inside all blocks, as rows."""
-    degree = np.concatenate([block.degree for block in blocks])
-    start = np.zeros(len(degree) + 1, dtype=np.int32)
-    np.cumsum(degree, out=start[1:])
+def _sizes(layouts: Sequence[Layout], columns: Sequence[Sequence[_Columns]], name: str) -> Ids:
+    """The length of a column of every block."""
+    return np.concatenate(
+        [
+            np.array([len(getattr(part, name)) for part in parts])[layout.kind]
+            for layout, parts in zip(layouts, columns, strict=True)
+        ]
+    )
+
+
+def _inner_edges(blocks: Sequence[_Columns], offset: IntArray, sizes: Ids) -> tuple[IntArray, IntArray]:
+    """The edges inside all blocks: how many predecessors each task has, and which."""
     predecessor = np.concatenate([block.predecessor for block in blocks])
-    predecessor += np.repeat(offset, [len(block.predecessor) for block in blocks])
-    return start, predecessor
+    predecessor += np.repeat(offset, sizes)
+    return np.concatenate([block.degree for block in blocks]), predecessor
 
 
-def _micro_batches(blocks: Sequence[_Columns], micro_batches: IntArray) -> IntArray:
+def _micro_batches(layouts: Sequence[Layout], blocks: Sequence[_Columns], sizes: Ids) -> IntArray:
     """The micro-batch of every task."""
-    lengths = [len(block.part) for block in blocks]
-    found = np.repeat(micro_batches[:, 0], lengths)
+    micro_batches = np.concatenate([layout.micro_batches for layout in layouts])
+    found = np.repeat(micro_batches[:, 0], sizes)
     if (micro_batches[:, 1] >= 0).any():
         part = np.concatenate([block.part for block in blocks])
-        found = np.where(part == 0, found, np.repeat(micro_batches[:, 1], lengths))
+        found = np.where(part == 0, found, np.repeat(micro_batches[:, 1], sizes))
     return found

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from simmoe.cost.backward import backward, recomputed
 from simmoe.cost.layers import chunk_work
-from simmoe.cost.operators import Collective, Gemm, HostLaunch, Operator
+from simmoe.cost.operators import Collective, Gemm, GroupedGemm, HostLaunch, Operator, TokenExchange
 from simmoe.cost.shard import Shard
 from simmoe.specs.model import Model
 from simmoe.specs.plan import Chunk, Recompute
@@ -83,6 +83,7 @@ class Settings(NamedTuple):
     recompute: Recompute
     host: HostTimes
     tp_overlap: bool
+    delayed_wgrad: bool = False
 
 
 class _Builder:
@@ -95,6 +96,7 @@ class _Builder:
         self.layer = -1
         self.entries: dict[int, tuple[int, ...]] = {}
         self.exits: dict[int, tuple[int, ...]] = {}
+        self.held: list[tuple[Operator, tuple[int, ...]]] = []
 
     def add(self, operator: Operator, after: tuple[int, ...] | None = None) -> int:
         """Append a step and make it the tail."""
@@ -293,8 +295,29 @@ def _add_backward(builder: _Builder, operators: Sequence[Operator], settings: Se
             position -= 2
             continue
         for gradient in backward(operator):
-            builder.add(gradient)
+            _add_gradient(builder, gradient, delayed=settings.delayed_wgrad)
         position -= 1
+    _flush(builder)
+
+
+def _add_gradient(builder: _Builder, gradient: Operator, *, delayed: bool) -> None:
+    """One gradient; with `delayed` the weight gradients of the experts wait until an exchange is under way."""
+    if delayed and isinstance(gradient.work, GroupedGemm) and gradient.work.pass_ == "wgrad":
+        builder.held.append((gradient, builder.tail))
+        return
+    builder.add(gradient)
+    if isinstance(gradient.work, TokenExchange):
+        _flush(builder)
+
+
+def _flush(builder: _Builder) -> None:
+    """Issue what was held back, beneath the step that was added last."""
+    under = builder.tail
+    for operator, after in builder.held:
+        builder.add(operator, after)
+    if builder.held:
+        builder.tail = (*under, *builder.tail)
+        builder.held.clear()
 
 
 def _add_gathered_gemm(builder: _Builder, gather: Operator, gemm: Operator) -> None:

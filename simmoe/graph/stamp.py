@@ -150,9 +150,9 @@ class _Edges:
 
     def add(self, source: Ids | int, target: Ids | int) -> None:
         """Add edges between two arrays of equal shape after broadcasting."""
-        first, second = np.broadcast_arrays(np.asarray(source, dtype=np.int64), np.asarray(target, dtype=np.int64))
-        self._source.append(first.ravel())
-        self._target.append(second.ravel())
+        first, second = source + 0 * target, target + 0 * source  # as np.broadcast_arrays, but quick for few edges
+        self._source.append(np.ravel(first))
+        self._target.append(np.ravel(second))
 
     def ends(self) -> tuple[Ids, Ids]:
         """All sources, and all targets."""

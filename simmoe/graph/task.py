@@ -136,20 +136,23 @@ def compressed_rows(source: IntArray, target: IntArray, tasks: int) -> tuple[Int
 
 
 def with_edges(
-    start: IntArray, predecessor: IntArray, source: NDArray[np.integer], target: NDArray[np.integer]
+    degree: IntArray, predecessor: IntArray, source: NDArray[np.integer], target: NDArray[np.integer]
 ) -> tuple[IntArray, IntArray]:
-    """Add edges to CSR rows of predecessors; equal edges count once.
+    """CSR rows of predecessors, most of which are known.
 
     Parameters
     ----------
-    start, predecessor : array of int32
-        As `compressed_rows` returns them.
+    degree : array of int32, shape (tasks,)
+        Known predecessors of each task. Is overwritten.
+    predecessor : array of int32
+        Those, one task after another, ascending inside a row.
     source, target : array of int, shape (edges,)
-        Task ids.
+        Task ids of further edges; equal edges count once.
 
     Returns
     -------
     start, predecessor : array of int32
+        As `compressed_rows`.
 
     Raises
     ------
@@ -162,26 +165,38 @@ def with_edges(
 
     Examples
     --------
-    >>> start, predecessor = compressed_rows(np.array([0, 1]), np.array([1, 2]), 3)
-    >>> start, predecessor = with_edges(start, predecessor, np.array([0, 1]), np.array([2, 2]))
+    Task 1 waits for 0 and task 2 for 1; now task 2 waits for 0, too:
+
+    >>> degree, known = np.array([0, 1, 1], dtype=np.int32), np.array([0, 1], dtype=np.int32)
+    >>> start, predecessor = with_edges(degree, known, np.array([0, 1]), np.array([2, 2]))
     >>> start.tolist(), predecessor.tolist()
     ([0, 0, 1, 3], [0, 0, 1])
     """
-    tasks = len(start) - 1
+    tasks = len(degree)
     _check_ends(source, target, tasks)
     gains = np.zeros(tasks, dtype=np.bool_)
     gains[target] = True
-    rows, degree = np.flatnonzero(gains), np.diff(start)
-    moved = spread_runs(start[rows], degree[rows])
+    rows = np.flatnonzero(gains)
+    moved = spread_runs(_before(degree, rows), degree[rows])
     keys = _distinct_keys(
         np.concatenate([predecessor[moved], source]), np.concatenate([np.repeat(rows, degree[rows]), target]), tasks
     )
     owner, edges = np.divmod(keys, max(tasks, 1))
     opens = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]])) if len(keys) else owner
     degree[rows] = np.diff(opens, append=len(keys))
-    found = np.zeros(tasks + 1, dtype=np.int32)
-    np.cumsum(degree, out=found[1:])
-    return found, _exchanged(predecessor, moved, edges.astype(np.int32), spread_runs(found[rows], degree[rows]))
+    start = np.zeros(tasks + 1, dtype=np.int32)
+    np.cumsum(degree, out=start[1:])
+    return start, _exchanged(predecessor, moved, edges.astype(np.int32), spread_runs(start[rows], degree[rows]))
+
+
+def _before(degree: IntArray, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sum of the degrees before each of some rows, without the sums before all others."""
+    if not len(rows):
+        return rows
+    cuts = np.concatenate([[0], rows[rows > 0]])
+    sums = np.concatenate([[0], np.cumsum(np.add.reduceat(degree, cuts))[:-1]])
+    found: NDArray[np.int64] = sums[len(sums) - len(rows) :]
+    return found
 
 
 def spread_runs(first: NDArray[np.integer], length: NDArray[np.integer]) -> NDArray[np.int64]:

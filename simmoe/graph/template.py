@@ -17,11 +17,16 @@ class OperationTable:
 
     def __init__(self) -> None:
         self._numbers: dict[Operation, int] = {}
+        self._known: dict[tuple[Operator, str], tuple[int, str]] = {}
 
-    def number(self, operator: Operator, phase: str) -> int:
-        """The index of an operator in a phase."""
-        operation = describe(operator, phase)
-        return self._numbers.setdefault(operation, len(self._numbers))
+    def look_up(self, operator: Operator, phase: str) -> tuple[int, str]:
+        """The index of an operator in a phase, and its communication group."""
+        found = self._known.get((operator, phase))
+        if found is None:
+            operation = describe(operator, phase)
+            number = self._numbers.setdefault(operation, len(self._numbers))
+            found = self._known[operator, phase] = number, operation.group
+        return found
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -112,9 +117,9 @@ def make_template(
     edges = [(before, number) for number, step in enumerate(steps) for before in step.after]
     host = [step.operator.stream == "host" for step in steps]
     entry = [i for i, step in enumerate(steps) if not host[i] and all(host[before] for before in step.after)]
-    operations = [table.number(step.operator, step.phase) for step in steps]
+    found = [table.look_up(step.operator, step.phase) for step in steps]
     return Template(
-        operation=_ints(operations),
+        operation=_ints(number for number, _ in found),
         stream=_ints(STREAMS.index(step.operator.stream) for step in steps),
         layer=_ints(step.layer for step in steps),
         duration=np.array([seconds(step.operator) for step in steps], dtype=np.float64),
@@ -125,7 +130,7 @@ def make_template(
         sends=len(steps) - 1 if send is not None else None,
         layer_entry=passed.layer_entry,
         layer_exit=passed.layer_exit,
-        groups=tuple(describe(step.operator, "").group for step in steps),
+        groups=tuple(group for _, group in found),
         leftover=passed.leftover,
     )
 

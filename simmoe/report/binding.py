@@ -1,5 +1,8 @@
 """Which task let each task of a timeline start: the link that critical paths and idle times are followed along."""
 
+import weakref
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,10 +38,40 @@ def binding_predecessors(timeline: Timeline) -> IntArray:
     >>> binding_predecessors(Timeline(graph, np.array([0.0, 0.0, 1.0]), np.array([1.0, 1.0, 2.0]))).tolist()
     [-1, -1, 0]
     """
+    return links(timeline)[1]
+
+
+def links(timeline: Timeline) -> tuple[IntArray, IntArray]:
+    """For every task the one before it on its stream, and `binding_predecessors`; -1 for none.
+
+    The last answer is kept while its timeline lives: critical path and idle times ask for the same.
+    """
+    graph = timeline.graph
+    arrays = (timeline.start, timeline.end, graph.stream, graph.predecessor_start, graph.predecessor)
+    for sources, answer in _latest:
+        if all(source() is array for source, array in zip(sources, arrays, strict=True)):
+            return answer
+    found = _links(timeline)
+    for array in found:
+        array.setflags(write=False)
+    _latest[:] = [(tuple(weakref.ref(array, _forget) for array in arrays), found)]
+    return found
+
+
+_latest: list[tuple[tuple["weakref.ref[NDArray[Any]]", ...], tuple[IntArray, IntArray]]] = []
+
+
+def _forget(source: "weakref.ref[NDArray[Any]]") -> None:
+    """Drop the kept answer when an array that it was worked out from is gone."""
+    _latest[:] = [entry for entry in _latest if all(source is not other for other in entry[0])]
+
+
+def _links(timeline: Timeline) -> tuple[IntArray, IntArray]:
     graph, start, end = timeline.graph, timeline.start, timeline.end
-    found = before_on_stream(graph)
+    before = before_on_stream(graph)
+    found = before.copy()
     rest = np.flatnonzero(~chained(timeline))
-    before, nobody = found[rest], np.int32(len(graph))
+    mine, nobody = before[rest], np.int32(len(graph))
     first_edge = graph.predecessor_start[rest]
     degree = graph.predecessor_start[rest + 1] - first_edge
     source = graph.predecessor[spread_runs(first_edge, degree)]
@@ -46,10 +79,10 @@ def binding_predecessors(timeline: Timeline) -> IntArray:
     ready = np.flatnonzero(end[source] == start[rest][row])[::-1]
     smallest = np.full(len(rest), nobody)
     smallest[row[ready]] = source[ready]  # of a row the first, and smallest, is written last
-    waited = (before >= 0) & (end[before] == start[rest])
-    smallest = np.minimum(smallest, np.where(waited, before, nobody))
+    waited = (mine >= 0) & (end[mine] == start[rest])
+    smallest = np.minimum(smallest, np.where(waited, mine, nobody))
     found[rest] = np.where(smallest == nobody, np.int32(-1), smallest)
-    return found
+    return before, found
 
 
 def chained(timeline: Timeline) -> NDArray[np.bool_]:

@@ -176,7 +176,7 @@ def common_segments(lanes: Sequence[Lane]) -> tuple[FloatArray, list[Labels]]:
     points, label = lanes[longest]
     rest = [lane.points for number, lane in enumerate(lanes) if number != longest]
     others = np.unique(np.concatenate([points[:0], *rest]))
-    at = np.searchsorted(points, others)
+    at = _places(lanes[longest], others)
     new = points.take(at, mode="clip") != others if len(points) else np.ones(len(others), dtype=np.bool_)
     place = at + np.cumsum(new) - new  # where each of the others stands among all cuts
     edges = _inserted(points, place[new], others[new])
@@ -188,6 +188,19 @@ def common_segments(lanes: Sequence[Lane]) -> tuple[FloatArray, list[Labels]]:
         for number, lane in enumerate(lanes)
     ]
     return edges, [labels[1:] for labels in found]
+
+
+def _places(lane: Lane, points: FloatArray) -> NDArray[np.int64]:
+    """`np.searchsorted` of points among the cuts of a lane, most of which are the ends of its gaps."""
+    gap = lane.label == NOTHING
+    gap[:-1] |= gap[1:]
+    hint = np.flatnonzero(gap)
+    if not len(hint):
+        return np.searchsorted(lane.points, points)
+    found = hint.take(np.searchsorted(lane.points[hint], points), mode="clip")
+    elsewhere = np.flatnonzero(lane.points[found] != points)
+    found[elsewhere] = np.searchsorted(lane.points, points[elsewhere])
+    return found
 
 
 def _spread(lane: Lane, place: NDArray[np.int64], edges: int) -> Labels:

@@ -12,7 +12,7 @@ from simmoe.engine.record import Timeline
 from simmoe.graph.ranks import RankClass
 from simmoe.graph.task import FloatArray, Operation, Stream
 from simmoe.report.intervals import Labels, Lane, common_segments, lanes_of
-from simmoe.report.streams import stream_order
+from simmoe.report.streams import tasks_by_stream
 
 # NCCL's collectives, the categories of `Operation` that are communication.
 COLLECTIVES = frozenset({"all_to_all", "all_gather", "reduce_scatter", "all_reduce", "send_recv"})
@@ -167,11 +167,10 @@ def rank_metrics(timeline: Timeline, ranks: Sequence[RankClass]) -> tuple[RankMe
     graph, step = timeline.graph, timeline.makespan
     names = sorted({operation.category for operation in graph.operations})
     category = np.array([names.index(operation.category) for operation in graph.operations], dtype=np.int16)
-    order, bounds = stream_order(graph)
     queues: list[list[NDArray[np.int64]]] = [[] for _ in ranks]
-    for number, stream in enumerate(graph.streams):
-        if on_device(stream) and bounds[number] < bounds[number + 1]:
-            queues[stream.rank].append(order[bounds[number] : bounds[number + 1]])
+    for stream, tasks in zip(graph.streams, tasks_by_stream(graph), strict=True):
+        if on_device(stream) and len(tasks):
+            queues[stream.rank].append(tasks)
     return tuple(
         _one_rank(rank, _work(timeline, own, category), names, step) for rank, own in zip(ranks, queues, strict=True)
     )
@@ -190,25 +189,30 @@ def _work(timeline: Timeline, queues: Sequence[NDArray[np.int64]], category: Lab
     tasks, bounds = np.concatenate(queues), np.cumsum([0, *map(len, queues)])
     label = category.take(timeline.graph.operation.take(tasks))
     lanes = lanes_of(timeline.start.take(tasks), timeline.end.take(tasks), label, bounds)
-    used = np.zeros((len(queues), int(category.max()) + 1), dtype=np.bool_)
-    for number, (low, high) in enumerate(pairwise(bounds.tolist())):
-        used[number][label[low:high]] = True
-    return _Work(lanes, [np.flatnonzero(row).tolist() for row in used])
+    numbers = range(int(category.max()) + 1)
+    used = [
+        [number for number in numbers if (label[low:high] == number).any()] for low, high in pairwise(bounds.tolist())
+    ]
+    return _Work(lanes, used)
 
 
 def _one_rank(rank: RankClass, work: _Work, names: Sequence[str], step: float) -> RankMetrics:
     edges, labels = common_segments(work.lanes)
     length = np.diff(edges)
     running = _running(labels, work.categories, names)
-    sends = {c: r for c, r in running.items() if c in COLLECTIVES}
-    kernels = _how_many([r for c, r in running.items() if c not in COLLECTIVES], len(length))
-    collectives = _how_many(list(sends.values()), len(length))
-    computes, communicates = kernels > 0, collectives > 0
+    kernels = {c: r for c, r in running.items() if c not in COLLECTIVES}
+    computes = _any(kernels.values(), len(length))
+    compute_s, share = _total(length, computes), _shared(length, kernels.values())
+    breakdown = {c: _total(share, r) for c, r in kernels.items()}
+    # From here on only what no kernel or a collective runs in; of both there is little.
+    rest = np.flatnonzero(~computes | _any((r for c, r in running.items() if c in COLLECTIVES), len(length)))
+    length, computes = length[rest], computes[rest]
+    sends = {c: r[rest] for c, r in running.items() if c in COLLECTIVES}
+    communicates = _any(sends.values(), len(length))
     exposed = communicates & ~computes
-    share_of_kernel = _shared(length, kernels)
-    share_of_send = np.where(exposed, _shared(length, collectives), 0.0)
-    breakdown = {c: _total(share_of_send if c in sends else share_of_kernel, r) for c, r in running.items()}
-    compute_s, exposed_s = _total(length, computes), _total(length, exposed)
+    exposed_s = _total(length, exposed)
+    share = np.where(exposed, _shared(length, sends.values()), 0.0)
+    breakdown |= {c: float(share[r].sum()) for c, r in sends.items()}
     outside = max(step - compute_s - exposed_s, 0.0)  # rounding alone can make it negative
     return RankMetrics(
         rank=rank.first_rank,
@@ -222,21 +226,24 @@ def _one_rank(rank: RankClass, work: _Work, names: Sequence[str], step: float) -
         exposed_communication_s=exposed_s,
         idle_s=_total(length, ~(communicates | computes)),
         bubble_fraction=outside / step if step else 0.0,
-        breakdown_s=breakdown | {IDLE: outside},
+        breakdown_s={c: breakdown[c] for c in running} | {IDLE: outside},
         communication_by_collective_s={c: _total(length, r) for c, r in sends.items()},
     )
 
 
-def _how_many(masks: Sequence[Mask], size: int) -> NDArray[np.int16]:
-    """How many of the masks are set in each segment."""
-    found = np.zeros(size, dtype=np.int16)
+def _any(masks: Iterable[Mask], size: int) -> Mask:
+    """The segments in which at least one mask is set."""
+    found = np.zeros(size, dtype=np.bool_)
     for mask in masks:
-        found += mask
+        found |= mask
     return found
 
 
-def _shared(length: FloatArray, running: NDArray[np.int16]) -> FloatArray:
-    """The part of each segment that goes to each of those that run in it."""
+def _shared(length: FloatArray, masks: Iterable[Mask]) -> FloatArray:
+    """The part of each segment that goes to each of the masks that are set in it."""
+    running = np.zeros(len(length), dtype=np.uint8)
+    for mask in masks:
+        running += mask.view(np.uint8)
     return length / np.maximum(running, 1) if running.max(initial=0) > 1 else length
 
 

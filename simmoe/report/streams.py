@@ -1,5 +1,8 @@
 """The tasks of a graph stream by stream, without sorting what is in order already."""
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,34 +11,19 @@ from simmoe.graph.task import IntArray, TaskGraph, spread_runs
 Ids = NDArray[np.int64]
 
 
-def stream_order(graph: TaskGraph) -> tuple[Ids, Ids]:
-    """The tasks in order of stream, then of issue, and where each stream begins in that order.
-
-    Parameters
-    ----------
-    graph : TaskGraph
-
-    Returns
-    -------
-    order : array of int64, shape (tasks,)
-        ``order[bounds[s]:bounds[s + 1]]`` are the tasks of stream s.
-    bounds : array of int64, shape (streams + 1,)
-
-    Notes
-    -----
-    Linear in tasks for fewer than 65,536 streams.
+def tasks_by_stream(graph: TaskGraph) -> Iterator[Ids]:
+    """The tasks of each stream in order of issue, stream after stream.
 
     Examples
     --------
     >>> stream, none = np.array([1, 0, 0, 1], dtype=np.int32), np.zeros(4, dtype=np.int32)
     >>> graph = TaskGraph(none, stream, np.ones(4), none, none, np.zeros(5, np.int32), none[:0], (), (None, None))
-    >>> order, bounds = stream_order(graph)
-    >>> order.tolist(), bounds.tolist()
-    ([1, 2, 0, 3], [0, 2, 4])
+    >>> [tasks.tolist() for tasks in tasks_by_stream(graph)]
+    [[1, 2], [0, 3]]
     """
     first, length, stream = _runs(graph)
-    behind = np.concatenate([[0], np.cumsum(length)])
-    return spread_runs(first, length), behind[np.searchsorted(stream, np.arange(len(graph.streams) + 1))]
+    bounds = np.searchsorted(stream, np.arange(len(graph.streams) + 1)).tolist()
+    return (spread_runs(first[low:high], length[low:high]) for low, high in pairwise(bounds))
 
 
 def before_on_stream(graph: TaskGraph) -> IntArray:

@@ -146,6 +146,8 @@ class Plan(Spec):
     overlap_moe_expert_parallel_comm : bool
         Run the expert all-to-all of one micro-batch beneath the computation of another (1f1b on one stage, or
         interleaved; DualPipe always does).
+    overlap_dispatch_backward_with_experts_wgrad : bool
+        Compute the experts' weight gradients while the gradients of their inputs are under way.
     microbatch_group_size : int or None
         Megatron's ``--microbatch-group-size-per-virtual-pipeline-stage`` of the interleaved schedule; None = stages.
     overlap_grad_reduce, overlap_param_gather : bool
@@ -174,6 +176,7 @@ class Plan(Spec):
     sequence_parallel: bool = True
     dispatcher: Literal["alltoall", "allgather", "deepep", "hybridep"] = "alltoall"
     overlap_moe_expert_parallel_comm: bool = False
+    overlap_dispatch_backward_with_experts_wgrad: bool = False
     microbatch_group_size: Count | None = None
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
