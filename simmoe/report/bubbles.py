@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from simmoe.engine.record import Timeline
 from simmoe.errors import InternalError
 from simmoe.graph.ranks import RankClass
-from simmoe.graph.task import FloatArray, Operation, TaskGraph
+from simmoe.graph.task import FloatArray, IntArray, Operation, TaskGraph
+from simmoe.report.binding import binding_predecessors, links
+
+__all__ = ["CAUSES", "Bubbles", "binding_predecessors", "bubbles", "busy_fractions"]
 
 CAUSES = (
     "warm_up",
@@ -111,8 +114,8 @@ def bubbles(timeline: Timeline, ranks: Sequence[RankClass]) -> Bubbles:
     """
     seconds = np.zeros((len(ranks), len(CAUSES)))
     if len(timeline):
-        binding = binding_predecessors(timeline)
-        gaps, ending = _gaps(timeline, binding, len(ranks))
+        before, binding = links(timeline)
+        gaps, ending = _gaps(timeline, before, binding, len(ranks))
         _attribute(timeline, binding, np.array([rank.stage for rank in ranks]), gaps, seconds)
         seconds[:, _DRAIN] += ending
     counts = np.array([rank.count for rank in ranks], dtype=np.float64)
@@ -133,8 +136,9 @@ def busy_fractions(timeline: Timeline, ranks: Sequence[RankClass]) -> tuple[dict
     graph = timeline.graph
     busy = np.bincount(graph.stream, weights=timeline.end - timeline.start, minlength=len(graph.streams))
     tables: tuple[dict[str, float], ...] = tuple({} for _ in ranks)
+    step = timeline.makespan
     for stream, seconds in zip(graph.streams, busy.tolist(), strict=True):
-        tables[stream.rank][stream.name] = seconds / timeline.makespan if timeline.makespan else 0.0
+        tables[stream.rank][stream.name] = seconds / step if step else 0.0
     return tables
 
 
@@ -148,45 +152,60 @@ class _Gaps(NamedTuple):
     task: Ids
 
 
-def _gaps(timeline: Timeline, binding: Ids, ranks: int) -> tuple[_Gaps, FloatArray]:
+def _gaps(timeline: Timeline, before: IntArray, binding: IntArray, ranks: int) -> tuple[_Gaps, FloatArray]:
     """The idle intervals of all compute streams, and how long each rank has nothing at all to do at the end [s]."""
     graph, start, end = timeline.graph, timeline.start, timeline.end
-    owner = np.array([stream.rank for stream in graph.streams], dtype=np.int64)[graph.stream]
-    order = np.argsort(graph.stream, kind="stable")
     computes = np.array([stream.name == "compute" for stream in graph.streams], dtype=np.bool_)
-    tasks = order[computes[graph.stream[order]]]
-    first = np.ones(len(tasks), dtype=np.bool_)
-    first[1:] = graph.stream[tasks[1:]] != graph.stream[tasks[:-1]]
-    before = np.where(first, 0.0, np.roll(end[tasks], 1))
-    idle = np.flatnonzero(start[tasks] > before)
-    last_end, last_task, last_compute = _last(end, owner, ranks), np.zeros(ranks, dtype=np.int64), np.zeros(ranks)
-    at_end = np.flatnonzero(end == last_end[owner])[::-1]
-    last_task[owner[at_end]] = at_end  # the first of several stands last
-    np.maximum.at(last_compute, owner[tasks], end[tasks])
+    tasks = np.flatnonzero(binding != before)  # a task that starts when the one before it ends follows no gap
+    tasks = tasks[computes[graph.stream[tasks]]]
+    free = np.where(before[tasks] >= 0, end[before[tasks]], 0.0)
+    idle = np.flatnonzero(start[tasks] > free)
+    idle = idle[np.argsort(graph.stream[tasks[idle]], kind="stable")]
+    tasks, free = tasks[idle], free[idle]
+    owner = np.array([stream.rank for stream in graph.streams], dtype=np.int64)
+    last_end, last_compute, last_task = _last(timeline, owner, computes, ranks)
     late = np.flatnonzero(last_end > last_compute)
-    low = np.concatenate([before[idle], last_compute[late]])
-    high = np.concatenate([start[tasks[idle]], last_end[late]])
-    rank = np.concatenate([owner[tasks[idle]], late])
-    filling = np.concatenate([binding[tasks[idle]], last_task[late]])
+    low, high = np.concatenate([free, last_compute[late]]), np.concatenate([start[tasks], last_end[late]])
+    rank = np.concatenate([owner[graph.stream[tasks]], late])
+    filling = np.concatenate([binding[tasks], last_task[late]])
     return _Gaps(low, high, rank, _waiting(timeline, owner, low, high, rank), filling), timeline.makespan - last_end
 
 
-def _last(end: FloatArray, owner: Ids, ranks: int) -> FloatArray:
-    """The end of the last task of each rank [s]."""
-    found = np.zeros(ranks)
-    np.maximum.at(found, owner, end)
-    return found
+def _last(
+    timeline: Timeline, owner: Ids, computes: NDArray[np.bool_], ranks: int
+) -> tuple[FloatArray, FloatArray, Ids]:
+    """When the last task and the last kernel of each rank end [s], and the first of those that end last."""
+    graph, end = timeline.graph, timeline.end
+    final, streams = _ends_of_streams(graph, np.arange(len(graph)))
+    last_end, last_compute, last_task = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks, dtype=np.int64)
+    np.maximum.at(last_end, owner[streams], end[final])
+    kernels = computes[streams]
+    np.maximum.at(last_compute, owner[streams[kernels]], end[final[kernels]])
+    near = np.flatnonzero(end >= last_end[owner[streams]].min())[::-1]
+    rank = owner[graph.stream[near]]
+    chosen = end[near] == last_end[rank]
+    last_task[rank[chosen]] = near[chosen]  # the first of several stands last
+    return last_end, last_compute, last_task
+
+
+def _ends_of_streams(graph: TaskGraph, tasks: Ids) -> tuple[Ids, Ids]:
+    """The last of some tasks, given in some order, on every stream that has any, and those streams."""
+    final = np.full(len(graph.streams), -1, dtype=np.int64)
+    final[graph.stream[tasks]] = tasks  # a later one overwrites an earlier one
+    streams = np.flatnonzero(final >= 0)
+    return final[streams], streams
 
 
 def _waiting(timeline: Timeline, owner: Ids, low: FloatArray, high: FloatArray, rank: Ids) -> Ids:
     """What waiting for another stage is called in each interval: the pipeline fills, drains, or is uneven."""
     graph = timeline.graph
-    phases = np.array([_direction(operation) for operation in graph.operations], dtype=np.int64)[graph.operation]
+    phases = np.array([_direction(operation) for operation in graph.operations], dtype=np.int8).take(graph.operation)
     ranks = int(owner.max()) + 1
     first_backward, last_forward = np.full(ranks, np.inf), np.full(ranks, -np.inf)
-    backward, forward = np.flatnonzero(phases == -1), np.flatnonzero(phases == 1)
-    np.minimum.at(first_backward, owner[backward], timeline.start[backward])
-    np.maximum.at(last_forward, owner[forward], timeline.end[forward])
+    backward, streams = _ends_of_streams(graph, np.flatnonzero(phases == -1)[::-1])
+    np.minimum.at(first_backward, owner[streams], timeline.start[backward])
+    forward, streams = _ends_of_streams(graph, np.flatnonzero(phases == 1))
+    np.maximum.at(last_forward, owner[streams], timeline.end[forward])
     drains = np.where(low >= last_forward[rank], _DRAIN, _IMBALANCE)
     return np.where(high <= first_backward[rank], _WARM_UP, drains)
 
@@ -198,7 +217,7 @@ def _direction(operation: Operation) -> int:
     return {"forward": 1, "backward": -1, "recompute": -1}.get(operation.phase, 0)
 
 
-def _attribute(timeline: Timeline, binding: Ids, stage: Ids, gaps: _Gaps, seconds: FloatArray) -> None:
+def _attribute(timeline: Timeline, binding: IntArray, stage: Ids, gaps: _Gaps, seconds: FloatArray) -> None:
     """Add every moment of the gaps to the cause of the task that covers it."""
     graph, start = timeline.graph, timeline.start
     owner = np.array([stream.rank for stream in graph.streams], dtype=np.int64)
@@ -215,7 +234,7 @@ def _attribute(timeline: Timeline, binding: Ids, stage: Ids, gaps: _Gaps, second
         np.add.at(seconds, (rank, np.where(others, elsewhere, kind)), high - cut)
         left = cut > low
         low, high, rank, waiting = low[left], cut[left], rank[left], waiting[left]
-        task = binding[task[left]]
+        task = binding[task[left]].astype(np.int64)
 
 
 def _cause(operation: Operation) -> int:
@@ -223,33 +242,3 @@ def _cause(operation: Operation) -> int:
     if operation.category == "host":
         return _HOST
     return CAUSES.index(_OF_GROUP[operation.group]) if operation.group in _OF_GROUP else _REST
-
-
-def binding_predecessors(timeline: Timeline) -> Ids:
-    """For every task the one whose end let it start, -1 where it waited for none.
-
-    Parameters
-    ----------
-    timeline : Timeline
-
-    Returns
-    -------
-    array of int64, shape (tasks,)
-        Of the predecessors and the task before it on its stream that ended exactly at its start, the smallest id.
-    """
-    graph, start, end = timeline.graph, timeline.start, timeline.end
-    found = np.full(len(graph), len(graph), dtype=np.int64)
-    target = np.repeat(np.arange(len(graph)), np.diff(graph.predecessor_start))
-    ready = np.flatnonzero(end[graph.predecessor] == start[target])[::-1]
-    found[target[ready]] = graph.predecessor[ready]  # of a row the first, and smallest, is written last
-    before, after = _neighbours(graph)
-    ready = np.flatnonzero(end[before] == start[after])
-    found[after[ready]] = np.minimum(found[after[ready]], before[ready])
-    return np.where(found == len(graph), -1, found)
-
-
-def _neighbours(graph: TaskGraph) -> tuple[Ids, Ids]:
-    """All pairs of tasks that follow each other on a stream."""
-    order = np.argsort(graph.stream, kind="stable")
-    same = graph.stream[order[1:]] == graph.stream[order[:-1]]
-    return order[:-1][same], order[1:][same]

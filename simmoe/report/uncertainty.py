@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from simmoe.report.evidence import used_accelerators, used_fits, used_wires
 from simmoe.report.metrics import COLLECTIVES
 from simmoe.report.result import Result
@@ -91,15 +93,16 @@ def step_spread(result: Result) -> float:
 def path_seconds(result: Result) -> dict[str, dict[str, float]]:
     """Seconds on the critical path by class, then by accelerator type."""
     graph = result.timeline.graph
-    tasks = list(result.critical_path.tasks)
+    tasks = np.array(result.critical_path.tasks, dtype=np.int64)
+    types = list(dict.fromkeys(rank.accelerator for rank in result.ranks))
+    categories = list(dict.fromkeys(operation.category for operation in graph.operations))
+    category = np.array([categories.index(operation.category) for operation in graph.operations], dtype=np.int64)
+    owner = np.array([types.index(result.ranks[stream.rank].accelerator) for stream in graph.streams], dtype=np.int64)
+    keys = category[graph.operation[tasks]] * len(types) + owner[graph.stream[tasks]]
+    sums = np.bincount(keys, weights=graph.duration[tasks]).tolist()
     found: dict[str, dict[str, float]] = {}
-    rows = zip(
-        graph.operation[tasks].tolist(), graph.stream[tasks].tolist(), graph.duration[tasks].tolist(), strict=True
-    )
-    for operation, stream, seconds in rows:
-        parts = found.setdefault(graph.operations[operation].category, {})
-        accelerator = result.ranks[graph.streams[stream].rank].accelerator
-        parts[accelerator] = parts.get(accelerator, 0.0) + seconds
+    for key in sorted(set(keys.tolist()), key=lambda key: int(np.argmax(keys == key))):  # in order of appearance
+        found.setdefault(categories[key // len(types)], {})[types[key % len(types)]] = sums[key]
     return found
 
 
