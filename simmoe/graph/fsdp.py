@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from simmoe.cost.gradients import Weights, gather_parameters, reduce_gradients
 from simmoe.cost.groups import GroupShape
-from simmoe.cost.operators import Collective, Operator
+from simmoe.cost.operators import Operator
 from simmoe.graph.passes import Pass, Step
-from simmoe.graph.step_ends import Bucket
+from simmoe.graph.step_ends import Bucket, between_ranks
 from simmoe.specs.plan import Plan
 from simmoe.specs.workload import Training
 
@@ -28,14 +28,10 @@ def sharding_of(
     buckets: Sequence[Bucket], chunk: int, plan: Plan, training: Training, shapes: dict[str, GroupShape]
 ) -> Sharding:
     """The collectives of the layers of a chunk; a group of one rank has none."""
-
-    def real(operators: list[Operator]) -> list[Operator]:
-        return [o for o in operators if isinstance(o.work, Collective) and shapes[o.work.group].size > 1]
-
     own: dict[int, Weights] = {bucket.layer: bucket.weights for bucket in buckets if bucket.chunk == chunk}
     return Sharding(
-        {layer: real(gather_parameters(weights, plan)) for layer, weights in own.items()},
-        {layer: real(reduce_gradients(weights, plan, training)) for layer, weights in own.items()},
+        {layer: between_ranks(gather_parameters(weights, plan), shapes) for layer, weights in own.items()},
+        {layer: between_ranks(reduce_gradients(weights, plan, training), shapes) for layer, weights in own.items()},
     )
 
 

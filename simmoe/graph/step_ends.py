@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from simmoe.cost.gradients import Weights, gather_parameters, optimizer_step, reduce_gradients
 from simmoe.cost.groups import GroupShape
-from simmoe.cost.operators import Operator
+from simmoe.cost.operators import Collective, Operator
 from simmoe.cost.parameters import rank_parameters
 from simmoe.graph.passes import Pass, Step
 from simmoe.specs.model import Model
@@ -94,13 +94,13 @@ def step_ends(scenario: Scenario, stage: Stage, shapes: dict[str, GroupShape]) -
     gathered = []
     layerwise = plan.sharding == "zero3"  # gathered and scattered inside the passes, see `simmoe.graph.fsdp`
     for bucket in parts if plan.overlap_param_gather and not layerwise else ():
-        for operator in _real(gather_parameters(bucket.weights, plan), shapes):
+        for operator in between_ranks(gather_parameters(bucket.weights, plan), shapes):
             gathered.append((len(before), bucket))
             before.append(Step(operator, "optimizer", bucket.layer, ()))
     after: list[Step] = []
     reduced = []
     for bucket in reversed(parts) if not layerwise else ():
-        for operator in _real(reduce_gradients(bucket.weights, plan, training), shapes):
+        for operator in between_ranks(reduce_gradients(bucket.weights, plan, training), shapes):
             reduced.append((len(after), bucket))
             after.append(Step(operator, "optimizer", bucket.layer, ()))
     update = optimizer_step(total, plan, training, shapes["dp"].size, shapes["edp"].size)
@@ -116,13 +116,13 @@ def _late_gathers(plan: Plan, parts: list[Bucket], shapes: dict[str, GroupShape]
     return [
         Step(operator, "optimizer", bucket.layer, (update,))
         for bucket in parts
-        for operator in _real(gather_parameters(bucket.weights, plan), shapes)
+        for operator in between_ranks(gather_parameters(bucket.weights, plan), shapes)
     ]
 
 
-def _real(operators: list[Operator], shapes: dict[str, GroupShape]) -> list[Operator]:
+def between_ranks(operators: list[Operator], shapes: dict[str, GroupShape]) -> list[Operator]:
     """Only the collectives of groups with more than one rank."""
-    return [operator for operator in operators if shapes[getattr(operator.work, "group")].size > 1]  # noqa: B009
+    return [o for o in operators if isinstance(o.work, Collective) and shapes[o.work.group].size > 1]
 
 
 def _as_pass(steps: list[Step]) -> Pass:
