@@ -1,5 +1,6 @@
 """Small task graphs: from readable lists, drawn by hypothesis, and a pipeline of any size."""
 
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
@@ -135,3 +136,34 @@ def pipeline_rows(
                 built.append(Row(send, f"pp_{phase}", after, name="send", bytes=1e6, **common))
                 last[phase, stage, micro_batch] = len(built) - 1
     return built
+
+
+def shuffled(graph: TaskGraph, random: Random) -> tuple[np.ndarray, np.ndarray]:
+    """New task ids that keep the order inside every stream, and new numbers of the streams."""
+    turns = graph.stream.tolist()
+    random.shuffle(turns)
+    queues = {s: iter(np.flatnonzero(graph.stream == s).tolist()) for s in set(turns)}
+    new = np.empty(len(graph), dtype=np.int32)
+    for number, stream in enumerate(turns):
+        new[next(queues[stream])] = number
+    streams = np.arange(len(graph.streams), dtype=np.int32)
+    random.shuffle(streams)
+    return new, streams
+
+
+def renumbered(graph: TaskGraph, new: np.ndarray, streams: np.ndarray) -> TaskGraph:
+    """The same tasks under new ids and with the table of streams in another order."""
+    old = np.argsort(new)
+    target = np.repeat(np.arange(len(graph)), np.diff(graph.predecessor_start))
+    start, predecessor = compressed_rows(new[graph.predecessor], new[target], len(graph))
+    return TaskGraph(
+        operation=graph.operation[old],
+        stream=streams[graph.stream[old]],
+        duration=graph.duration[old],
+        layer=graph.layer[old],
+        micro_batch=graph.micro_batch[old],
+        predecessor_start=start,
+        predecessor=predecessor,
+        operations=graph.operations,
+        streams=tuple(graph.streams[i] for i in np.argsort(streams)),
+    )

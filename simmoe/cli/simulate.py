@@ -66,6 +66,7 @@ def simulate(
 
     json_file = Path(json) if json not in (None, _STDOUT) and json is not None else None
     _check_outputs(json_file, trace, plot)
+    _check_draws(draws, network)
     changes = overrides or []
     result = _with_draws(run(load_scenario(scenario, changes), engine.value, network.value), draws, seed)
     written = _write(result, json_file, trace, plot)
@@ -76,16 +77,26 @@ def simulate(
 
 def _print(result: "Result", scenario: Path, changes: list[str], written: list[Path] | None) -> None:
     """The report, or the JSON object alone if no list of written files is given; then what is missing to fit."""
-    from simmoe.cli.remedies import print_shortfall
-    from simmoe.cli.simulate_report import print_report
-    from simmoe.report.summary import summary_text
-
     if written is None:
+        from simmoe.report.summary import summary_text
+
         typer.echo(summary_text(result), nl=False)
     else:
+        from simmoe.cli.simulate_report import print_report
+
         print_report(result, scenario, changes, written)
     if not result.fits:
+        from simmoe.cli.remedies import print_shortfall
+
         print_shortfall(result, scenario, changes)
+
+
+def _check_draws(draws: int, network: Network) -> None:
+    """Refuse before the simulation what could not be drawn after it."""
+    from simmoe.errors import SpecError
+
+    if draws and network is not Network.ANALYTIC:
+        raise SpecError(["--draws: only an analytic network can be drawn, leave --network fluid out"])
 
 
 def _with_draws(result: "Result", draws: int, seed: int) -> "Result":
@@ -94,11 +105,7 @@ def _with_draws(result: "Result", draws: int, seed: int) -> "Result":
         return result
     from dataclasses import replace
 
-    from simmoe.errors import SpecError
     from simmoe.report.draws import draw_steps
-
-    if result.network != "analytic":
-        raise SpecError(["--draws: only an analytic network can be drawn, leave --network fluid out"])
 
     return replace(result, draws=draw_steps(result, draws, seed))
 

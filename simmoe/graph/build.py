@@ -23,7 +23,7 @@ from simmoe.graph.schedules import Action, Kind, gpipe, interleaved, one_f_one_b
 from simmoe.graph.skew import with_skew
 from simmoe.graph.split import split_backward
 from simmoe.graph.stamp import RankPlan, stamp
-from simmoe.graph.step_ends import buckets, step_ends
+from simmoe.graph.step_ends import Bucket, buckets, step_ends
 from simmoe.graph.template import OperationTable, Template, make_template
 from simmoe.graph.zero_bubble import zb_h1, zb_v
 from simmoe.specs.plan import Chunk, Plan, Schedule, Stage
@@ -38,7 +38,7 @@ def stage_actions(plan: Plan, stage: int, micro_batches: int) -> tuple[Action, .
         actions = interleaved(stage, stages, micro_batches, chunks, plan.microbatch_group_size)
         return overlapped(actions) if plan.overlap_moe_expert_parallel_comm else actions
     if schedule is Schedule.CUSTOM:
-        return _table(plan, micro_batches).actions[stage]
+        return _checked_table(plan.schedule_table or "", micro_batches).actions[stage]
     return _SCHEDULES[schedule](stage, stages, micro_batches)
 
 
@@ -48,10 +48,6 @@ def _checked_table(text: str, micro_batches: int) -> ScheduleTable:
     table = parse_schedule(text, "plan.schedule_table")
     check_schedule(table.actions, table.places, micro_batches, "plan.schedule_table")
     return table
-
-
-def _table(plan: Plan, micro_batches: int) -> ScheduleTable:
-    return _checked_table(plan.schedule_table or "", micro_batches)
 
 
 _SCHEDULES: dict[Schedule, Callable[[int, int, int], tuple[Action, ...]]] = {
@@ -147,26 +143,32 @@ def _stage_work(
     table: OperationTable,
 ) -> StageWork:
     """What a rank of a stage does: its passes, and what frames them."""
-    templates = {key: _template(scenario, number, key, settings, cost, table) for key in needed}
-    ends = step_ends(scenario, scenario.plan.stages[number], cost.shapes)
+    stage = scenario.plan.stages[number]
+    layers = buckets(scenario.model, stage) if scenario.plan.sharding == "zero3" else []
+    templates = {key: _template(scenario, number, key, settings, cost, table, layers) for key in needed}
+    ends = step_ends(scenario, stage, cost.shapes)
     before, after = (make_template(part, None, cost.seconds, table) for part in (ends.before, ends.after))
     return StageWork(templates, ends, before, after)
 
 
 def _template(
-    scenario: Scenario, number: int, key: tuple[Kind, int], settings: Settings, cost: StageCost, table: OperationTable
+    scenario: Scenario,
+    number: int,
+    key: tuple[Kind, int],
+    settings: Settings,
+    cost: StageCost,
+    table: OperationTable,
+    sharded: Sequence[Bucket],
 ) -> Template:
-    """The template of one kind of pass through one chunk of a stage."""
+    """The template of one kind of pass through one chunk of a stage, with the layers whose parameters are sharded."""
     kind, place = key
     backward = kind is not Kind.FORWARD
     chunk = scenario.plan.stages[number].chunks[place]
     passed = backward_pass(chunk, settings) if backward else forward_pass(chunk, settings)
     if kind in {Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT}:
         passed = split_backward(passed)[kind is Kind.WEIGHT_GRADIENT]
-    if scenario.plan.sharding == "zero3":
-        stage = scenario.plan.stages[number]
-        parts = buckets(scenario.model, stage)
-        sharding = sharding_of(parts, place, scenario.plan, scenario.training, cost.shapes)
+    if sharded:
+        sharding = sharding_of(sharded, place, scenario.plan, scenario.training, cost.shapes)
         passed = with_sharded_parameters(passed, sharding, backward=backward)
     send = None
     if kind is not Kind.WEIGHT_GRADIENT and _leaves_stage(scenario.plan, number, chunk, backward=backward):

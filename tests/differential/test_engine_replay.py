@@ -2,15 +2,14 @@
 
 from graphlib import CycleError, TopologicalSorter
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simmoe.engine.simulate import simulate
 from simmoe.errors import InternalError
-from simmoe.graph.task import TaskGraph, compressed_rows
-from tests.graphs import Row, graph_of, pipeline_rows, rows
+from simmoe.graph.task import TaskGraph
+from tests.graphs import Row, graph_of, pipeline_rows, renumbered, rows, shuffled
 
 
 def longest_paths(graph: TaskGraph) -> tuple[list[float], list[float]]:
@@ -63,36 +62,11 @@ def test_a_pipeline() -> None:
     assert agree(graph_of(pipeline_rows(6, 12, layers=3, forward=0.1, send=0.003)))
 
 
-def renumbered(graph: TaskGraph, new: np.ndarray, streams: np.ndarray) -> TaskGraph:
-    """The same tasks under new ids and with the table of streams in another order."""
-    old = np.argsort(new)
-    target = np.repeat(np.arange(len(graph)), np.diff(graph.predecessor_start))
-    start, predecessor = compressed_rows(new[graph.predecessor], new[target], len(graph))
-    return TaskGraph(
-        operation=graph.operation[old],
-        stream=streams[graph.stream[old]],
-        duration=graph.duration[old],
-        layer=graph.layer[old],
-        micro_batch=graph.micro_batch[old],
-        predecessor_start=start,
-        predecessor=predecessor,
-        operations=graph.operations,
-        streams=tuple(graph.streams[i] for i in np.argsort(streams)),
-    )
-
-
 @given(rows(), st.randoms(use_true_random=False))
 def test_ids_of_independent_streams_do_not_matter(drawn: list[Row], random) -> None:
     """Only the order within a stream counts, not how the streams are interleaved or numbered."""
     graph = graph_of(drawn)
-    turns = graph.stream.tolist()
-    random.shuffle(turns)
-    queues = {s: iter(np.flatnonzero(graph.stream == s).tolist()) for s in set(turns)}
-    new = np.empty(len(graph), dtype=np.int32)
-    for number, stream in enumerate(turns):
-        new[next(queues[stream])] = number
-    streams = np.arange(len(graph.streams), dtype=np.int32)
-    random.shuffle(streams)
+    new, streams = shuffled(graph, random)
     timeline, other = simulate(graph), simulate(renumbered(graph, new, streams))
     assert (other.start[new] == timeline.start).all()
     assert (other.end[new] == timeline.end).all()

@@ -25,8 +25,7 @@ from simmoe.graph.schedules import gpipe, interleaved, one_f_one_b
 from simmoe.graph.task import TaskGraph
 from simmoe.specs.reader import load_scenario
 from tests.benchmarks.engine import SEND, one_f_one_b_graph, stage_seconds
-from tests.differential.test_engine_replay import renumbered
-from tests.graphs import Row, graph_of, pipeline_rows, rows
+from tests.graphs import Row, graph_of, pipeline_rows, renumbered, rows, shuffled
 from tests.pipelines import pipeline
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "scenarios" / "examples").glob("*.yaml"))
@@ -259,14 +258,7 @@ def test_times_beyond_the_largest_number() -> None:
 @given(rows(), st.randoms(use_true_random=False))
 def test_ids_of_independent_streams_do_not_matter(drawn: list[Row], random) -> None:
     graph = graph_of(drawn)
-    turns = graph.stream.tolist()
-    random.shuffle(turns)
-    queues = {s: iter(np.flatnonzero(graph.stream == s).tolist()) for s in set(turns)}
-    new = np.empty(len(graph), dtype=np.int32)
-    for number, stream in enumerate(turns):
-        new[next(queues[stream])] = number
-    streams = np.arange(len(graph.streams), dtype=np.int32)
-    random.shuffle(streams)
+    new, streams = shuffled(graph, random)
     timeline, other = simulate_fast(graph), simulate_fast(renumbered(graph, new, streams))
     assert (other.start[new] == timeline.start).all()
     assert (other.end[new] == timeline.end).all()

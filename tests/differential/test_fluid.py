@@ -18,9 +18,8 @@ from simmoe.graph.build import build_step
 from simmoe.graph.fluid import COMPUTE, Fluid, Route, make_fluid
 from simmoe.graph.routes import fluid_of
 from simmoe.graph.task import TaskGraph
-from tests.differential.test_engine_replay import renumbered
 from tests.flows import Flow, network
-from tests.graphs import graph_of, rows
+from tests.graphs import graph_of, renumbered, rows, shuffled
 from tests.scenarios import small
 
 AMOUNT = st.one_of(st.sampled_from([0.5, 1.0, 2.0]), st.floats(0.1, 5.0))
@@ -77,14 +76,7 @@ def test_compiled_and_interpreted_are_the_same_to_the_last_bit(work: tuple[TaskG
 @given(works(), st.randoms(use_true_random=False))
 def test_the_order_of_tasks_and_streams_does_not_matter(work: tuple[TaskGraph, Fluid], random) -> None:
     graph, fluid = work
-    turns = graph.stream.tolist()
-    random.shuffle(turns)
-    queues = {s: iter(np.flatnonzero(graph.stream == s).tolist()) for s in set(turns)}
-    new = np.empty(len(graph), dtype=np.int32)
-    for number, stream in enumerate(turns):
-        new[next(queues[stream])] = number
-    streams = np.arange(len(graph.streams), dtype=np.int32)
-    random.shuffle(streams)
+    new, streams = shuffled(graph, random)
     old = np.argsort(new)
     moved = replace(fluid, **{name: getattr(fluid, name)[old] for name in ("latency", "volume", "route")})
     timeline, other = simulate_fluid(graph, fluid), simulate_fluid(renumbered(graph, new, streams), moved)
