@@ -45,7 +45,7 @@ def run(scenario: Scenario, engine: Engine = "fast", network: Contention = "anal
     SpecError
         If a fluid network is asked for together with faults.
     """
-    step = build_step(scenario)
+    step = build_step(scenario, contention=network == "analytic")
     timeline = _fluid(step, scenario, engine) if network == "fluid" else _analytic(step, engine)
     memory = stage_memory(scenario)
     return Result(

@@ -20,6 +20,10 @@ SCHEDULE_MISTAKES = [
         "plan.sharding: zero3 needs one pipeline stage (got 4), write zero1 or pipeline_parallel: 1",
     ),
     (
+        ["plan.sharding_group=3"],
+        "plan.sharding_group: sharding_group 3 does not divide data_parallel x context_parallel 16, choose 2 or 4",
+    ),
+    (
         ["plan.schedule=custom"],
         "plan.schedule_table: schedule: custom needs a table of actions, write one row a stage: 0F0,0F1,0B0,0B1",
     ),

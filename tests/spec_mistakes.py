@@ -155,6 +155,18 @@ MISTAKES = [
         ["plan.tp_comm_overlap=true", "plan.sequence_parallel=false"],
         "plan.tp_comm_overlap: needs sequence_parallel: true, set it or write false",
     ),
+    (
+        ["plan.cuda_graph_scope=[full_iteration, attn]"],
+        "plan.cuda_graph_scope: full_iteration covers the other scopes, write [full_iteration] alone",
+    ),
+    (
+        ["plan.cuda_graph_scope=[moe_preprocess]"],
+        "plan.cuda_graph_scope: moe_preprocess needs moe_router, add it",
+    ),
+    (
+        ["plan.cuda_graph_scope=[attn, moe]"],
+        "plan.cuda_graph_scope: moe needs routing.pad_to_capacity: true, set it or write [moe_router, moe_preprocess]",
+    ),
     # ------------------------------------------------------------ plan, model, batch and cluster
     (
         ["training.sequence_length=2147483648", "model.max_position_embeddings=4294967296"],

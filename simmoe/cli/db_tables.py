@@ -1,12 +1,19 @@
 """How parts of the hardware database look on screen."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
 from simmoe.cli.screen import console, heading, indented, table
-from simmoe.report.evidence import Number
+from simmoe.report.numbers import Number
+from simmoe.specs.base import Kind
 from simmoe.specs.hardware import Accelerator, Cluster, Link, Node
 from simmoe.specs.software import SoftwareStack
+
+_WIDE = 120  # columns
 
 
 def _accelerator(part: Accelerator) -> tuple[str, ...]:
@@ -44,8 +51,8 @@ LISTINGS: dict[str, tuple[tuple[str, ...], str, Callable[[Any], tuple[str, ...]]
 }
 
 
-def print_part(kind: str, id: str, facts: dict[str, Any], numbers: Sequence[Number]) -> None:
-    """Print the facts of a part, then each of its numbers with its source.
+def print_part(kind: str, id: str, facts: dict[str, Any], numbers: Sequence[Number]) -> dict[str, int]:
+    """Print the facts of a part, then each of its numbers with its source as a number in brackets.
 
     Parameters
     ----------
@@ -53,35 +60,93 @@ def print_part(kind: str, id: str, facts: dict[str, Any], numbers: Sequence[Numb
     facts : dict
         What is no number with a source.
     numbers : sequence of Number
+
+    Returns
+    -------
+    dict
+        Key of ``sources.yaml`` -> its number in brackets, for `print_sources`.
     """
     screen = console()
     screen.print(heading(f"{kind} {id}", facts.get("name", "")))
     for name, value in facts.items():
         if name != "name":
             screen.print(indented(f"{name}: {plain(value)}"))
-    if not numbers:
-        return
-    screen.print()
-    rows = table("number", "value", "kind", "spread", "source, place", right="lrlrl", grow="source, place")
+    keys: dict[str, int] = {}
     for number in numbers:
-        quantity = number.quantity
-        spread = "" if quantity.spread is None else f"{quantity.spread:.0%}"
-        name = number.name.removeprefix("efficiency.")
-        rows.add_row(name, quantity.text, quantity.kind.value, spread, _origin(number))
+        for source in (number.quantity.source, number.quantity.reviewed):
+            if source:
+                keys.setdefault(source, len(keys) + 1)
+    if numbers:
+        screen.print()
+        (_print_wide if screen.width >= _WIDE else _print_narrow)(screen, numbers, keys)
+    return keys
+
+
+def _cells(number: Number) -> tuple[str, str, str, str]:
+    """Name, value, kind and spread."""
+    quantity = number.quantity
+    spread = "" if quantity.spread is None else f"{quantity.spread:.1%}".replace(".0%", "%")
+    name = number.name.removeprefix("efficiency.").removeprefix("collectives")
+    return name, quantity.text, quantity.kind.value, spread
+
+
+def _print_wide(screen: Console, numbers: Sequence[Number], keys: dict[str, int]) -> None:
+    """Numbers with what supports them in the last column."""
+    rows = table("number", "value", "kind", "spread", "source, place, second source", right="lrlrl")
+    for number in numbers:
+        rows.add_row(*_cells(number), _origin(number, keys))
     screen.print(indented(rows))
 
 
-def _origin(number: Number) -> str:
-    """Source, place in it, and who else says so or says otherwise."""
+def _print_narrow(screen: Console, numbers: Sequence[Number], keys: dict[str, int]) -> None:
+    """Numbers with what supports them in a line below, in grey."""
+    cells = [_cells(number) for number in numbers]
+    wide = [max(len(row[column]) for row in cells) for column in range(4)]
+    for number, (name, value, kind, spread) in zip(numbers, cells, strict=True):
+        line = f"{name:<{wide[0]}}  {value:>{wide[1]}}  {kind:<{wide[2]}}  {spread:>{wide[3]}}"
+        screen.print(indented(line.rstrip()))
+        screen.print(Padding(Text(_origin(number, keys), style="dim"), (0, 0, 0, 6), expand=False))
+
+
+def _origin(number: Number, keys: dict[str, int]) -> str:
+    """Source, place in it, who else says so or says otherwise."""
     quantity = number.quantity
-    words = [quantity.source + (f" ({quantity.locator})" if quantity.locator else "")]
+    words = [f"[{keys[quantity.source]}] {quantity.locator}".rstrip()]
     if quantity.reviewed:
-        words.append(f"confirmed by {quantity.reviewed}")
+        words.append(f"confirmed by [{keys[quantity.reviewed]}]")
+    elif quantity.kind is not Kind.GUESS:
+        words.append("unreviewed")
     if quantity.alternatives:
         words.append(f"others: {'; '.join(quantity.alternatives)}")
     if quantity.note:
         words.append(quantity.note)
     return "; ".join(words)
+
+
+def print_sources(keys: Mapping[str, int], sources: Mapping[str, Any]) -> None:
+    """Print what the numbers in brackets stand for: key, title, publisher, year and address.
+
+    Parameters
+    ----------
+    keys : mapping of str to int
+        From `print_part`.
+    sources : mapping of str to Source
+        `simmoe.specs.catalog.sources`.
+    """
+    if not keys:
+        return
+    screen = console()
+    screen.print()
+    screen.print(heading("Sources"))
+    for name, number in keys.items():
+        source = sources.get(name)
+        if source is None:
+            screen.print(indented(f"[{number}] {name}: not in sources.yaml"))
+            continue
+        byline = ", ".join(str(word) for word in (source.title, source.publisher, source.year) if word)
+        screen.print(indented(f"[{number}] {name}: {byline}"))
+        if source.url:
+            screen.print(f"      {source.url}", soft_wrap=True)
 
 
 def plain(value: object) -> str:

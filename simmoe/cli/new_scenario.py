@@ -108,11 +108,24 @@ def _fabric(node: str, link: str | None) -> tuple[Fabric, str]:
     """The network between nodes, and why this one."""
     if link is not None:
         return Fabric(link=catalog.link(link)), "as asked for"
-    for id in catalog.list_ids("cluster"):
-        cluster = catalog.cluster(id)
-        if any(group.node.id == node for group in cluster.groups):
-            return cluster.fabric, f"as in the cluster {id} of the database"
+    found = [(_plainness(catalog.cluster(id)), id) for id in catalog.list_ids("cluster") if node in _nodes_named(id)]
+    if found:
+        _, id = min(found)
+        return catalog.cluster(id).fabric, f"as in the cluster {id} of the database"
     return Fabric(link=catalog.link(_DEFAULT_FABRIC)), "assumed: put yours here (simmoe db list link)"
+
+
+def _nodes_named(id: str) -> set[str]:
+    """Ids of nodes in the file of a cluster: read alone, the database is slow to load as a whole."""
+    groups = catalog.raw("cluster", id).get("groups")
+    return (
+        {str(group.get("node")) for group in groups if isinstance(group, dict)} if isinstance(groups, list) else set()
+    )
+
+
+def _plainness(cluster: Cluster) -> tuple[int, float, int]:
+    """Smallest for few nodes of one kind on a network that nothing narrows."""
+    return len(cluster.groups), cluster.fabric.oversubscription, cluster.devices
 
 
 def _precision(accelerator: Accelerator) -> Precision:
@@ -210,7 +223,7 @@ training:
   sequence_length: {training.sequence_length}  # tokens
   micro_batch_size: 1  # sequences a GPU works on at once
   global_batch_size: {training.global_batch_size}  # sequences a step: {each} for each of {replicas} replicas
-  precision: {training.precision.value}  # also fp16, fp32, fp8-delayed, fp8-current, fp8-blockwise, mxfp8
+  precision: {training.precision.value}  # also fp16, fp32, fp8-delayed, fp8-current, fp8-blockwise, mxfp8, nvfp4
   software: {training.software.id}  # simmoe db list software
 
 # The simplest uniform plan that fits: {proposal.peak:.0%} of the memory at the fullest GPU.

@@ -10,7 +10,8 @@ from simmoe.cli.labels import CAUSES, METRICS, class_name
 from simmoe.cli.remedies import set_options
 from simmoe.cli.screen import bar, console, count, gib, heading, indented, percent, seconds, table
 from simmoe.report.draws import Draws
-from simmoe.report.evidence import guesses, numbers_used, unreviewed
+from simmoe.report.evidence import numbers_used
+from simmoe.report.numbers import guesses, nominal_class, unreviewed
 from simmoe.report.result import Result
 from simmoe.report.uncertainty import step_interval
 from simmoe.specs.scenario import Scenario
@@ -227,13 +228,12 @@ def _published(screen: Console, result: Result) -> None:
 def _evidence(screen: Console, result: Result, path: Path, overrides: Sequence[str]) -> None:
     """What the numbers are worth, and where to read more."""
     numbers = numbers_used(result)
+    single = unreviewed(numbers)
+    nominal = sum(nominal_class(number) is not None for number in single)
     command = f"simmoe cite {shlex.quote(str(path))} {set_options(overrides)}".rstrip()
     screen.print()
-    screen.print(heading("What it relies on"))
-    screen.print(
-        indented(
-            f"{len(numbers)} numbers of the hardware database: {len(guesses(numbers))} guesses, "
-            f"{len(unreviewed(numbers))} with one source only. Listed by:"
-        )
-    )
+    screen.print(heading("What it relies on", f"{len(numbers)} numbers of the hardware database"))
+    among = f"; {nominal} of them peaks, memory sizes or bandwidths" if nominal else ""
+    screen.print(indented(f"Unreviewed numbers: {len(single)} of {len(numbers)}, from one source only{among}"))
+    screen.print(indented(f"Guesses: {len(guesses(numbers))} of {len(numbers)}; listed by"))
     screen.print(f"  {command}", soft_wrap=True)

@@ -1,21 +1,21 @@
 """``simmoe validate``: simulate published runs and print how far off the simulation is."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
-from dataclasses import replace
-from multiprocessing import get_context
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from simmoe.cli.validate_kept import finished_rows, keeping, kept_beside
+from simmoe.cli.validate_run import FAILED, compare_all
+
 if TYPE_CHECKING:
-    from simmoe.report.league import Comparison
+    from simmoe.report.league import Comparison, Key
     from simmoe.specs.throughput_table_reader import TableRow
 
-_MOST_WORST = 10
+_KEYS = ("group", "model", "gpu", "software", "precision")
 
 
 def validate(
@@ -27,29 +27,48 @@ def validate(
     group: Annotated[str, typer.Option(help="Only rows whose source has this in its name.", metavar="TEXT")] = "",
     model: Annotated[str, typer.Option(help="Only rows whose model has this in its name.", metavar="TEXT")] = "",
     gpu: Annotated[str, typer.Option(help="Only rows whose accelerator has this in its name.", metavar="TEXT")] = "",
+    by: Annotated[str, typer.Option(help=f"Summarise by {', '.join(_KEYS)}.", metavar="KEY")] = "group",
+    worst: Annotated[int, typer.Option(min=0, help="Worst rows to print of each group.")] = 2,
+    orderings: Annotated[
+        bool, typer.Option("--orderings", help="Also tell whether changes of one choice have the right sign.")
+    ] = False,
     csv: Annotated[
         Path | None, typer.Option(help="Write one line a row to this file; - for the screen.", metavar="FILE")
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table in Markdown instead.")] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw simulated against measured times: .svg, .png or .pdf.", metavar="FILE"),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the errors in Markdown instead.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="With --csv: go on where an interrupted run of the same file stopped.")
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that simulate.")] = 2,
 ) -> None:
-    """Simulate published training runs and report the error of each source."""
-    from simmoe.report.league import csv_text, markdown_table, representative
-    from simmoe.report.output import replacing
+    """Simulate published training runs and report the error of each source; exit status 1 if SimMoE failed on a row."""
+    from simmoe.report.league import csv_text, markdown_table
 
+    _check_words(by, csv, resume)
     rows = _rows(published, table, group.lower(), model.lower(), gpu.lower())
-    to_screen = str(csv) == "-"
-    # Opened before the minutes of simulation: a name that cannot be written is told at once.
-    with nullcontext() if csv is None or to_screen else replacing(csv) as temporary:
-        found = tuple(compare_all(rows, jobs))
-        if temporary is not None:
-            temporary.write_text(csv_text(found), encoding="utf-8")
-    if to_screen:
+    found = _found(rows, jobs, csv, plot, resume=resume)
+    if str(csv) == "-":
         sys.stdout.write(csv_text(found))
     elif markdown:
-        sys.stdout.write(markdown_table(representative(found)))
+        sys.stdout.write(markdown_table(found, cast("Key", by)))
     else:
-        _report(found)
+        _report(rows, found, by, worst, orderings=orderings)
+    if any(one.reason.startswith(FAILED) for one in found):
+        raise typer.Exit(1)
+
+
+def _check_words(by: str, csv: Path | None, resume: bool) -> None:
+    """Refuse options that do not go together."""
+    from simmoe.errors import SpecError
+
+    if by not in _KEYS:
+        raise SpecError([f"--by: {by} is none of {', '.join(_KEYS)}, write one of them"])
+    if resume and (csv is None or str(csv) == "-"):
+        raise SpecError(["--resume: finished rows are kept beside a file, write --csv FILE too"])
 
 
 def _rows(published: bool, table: Path | None, group: str, model: str, gpu: str) -> "tuple[TableRow, ...]":
@@ -60,7 +79,7 @@ def _rows(published: bool, table: Path | None, group: str, model: str, gpu: str)
 
     if published == (table is not None):
         raise SpecError(["validate compares with one table, write either --published or --table FILE"])
-    shipped = data_root() / "scenarios" / "published" / "moe_training.csv"
+    shipped = data_root() / "scenarios" / "published" / "training.csv"
     rows = tuple(
         row
         for row in read_table(table or shipped)
@@ -73,124 +92,41 @@ def _rows(published: bool, table: Path | None, group: str, model: str, gpu: str)
     return rows
 
 
-def compare_all(rows: "Sequence[TableRow]", jobs: int) -> "Iterator[Comparison]":
-    """The comparison of each row, in order, with a progress bar if the error stream is a terminal.
+def _found(
+    rows: "Sequence[TableRow]", jobs: int, csv: Path | None, plot: Path | None, *, resume: bool
+) -> "tuple[Comparison, ...]":
+    """The comparisons; files are written only when all are there, and tried before the first is simulated."""
+    from simmoe.report.league import csv_text
+    from simmoe.report.league_plot import check_suffix, write_scatter
+    from simmoe.report.output import replacing
 
-    Parameters
-    ----------
-    rows : sequence of TableRow
-    jobs : int
-        Processes; 1 = simulate in this one.
-    """
-    from rich.progress import track
-
-    from simmoe.cli.screen import console
-
-    screen = console(stderr=True)
-    with nullcontext() if min(jobs, len(rows)) == 1 else _pool(min(jobs, len(rows))) as pool:
-        found = map(compare, rows) if pool is None else pool.map(compare, rows)
-        yield from track(found, "simulating", len(rows), console=screen, disable=not screen.is_terminal)
-
-
-def _pool(processes: int) -> ProcessPoolExecutor:
-    """Workers that share nothing with this process, so that a result cannot depend on what ran before."""
-    return ProcessPoolExecutor(processes, mp_context=get_context("forkserver"))
-
-
-def compare(row: "TableRow") -> "Comparison":
-    """Simulate one row; a row that cannot be simulated becomes a comparison that says why."""
-    from simmoe.errors import SimmoeError
-    from simmoe.pipeline import run
-    from simmoe.report.league import Comparison, relative_error
-    from simmoe.report.uncertainty import step_interval
-    from simmoe.specs.throughput_scenario import scenario_of
-
-    blank = Comparison(
-        row.id, row.group, row.text("model"), row.text("accelerator_id"), row.whole("num_gpus"), row.moe,
-        row.measured_s, None, None, None, None, "unsupported", "", row.text("precision_norm"),
-    )  # fmt: skip
-    reading = scenario_of(row)
-    if reading.scenario is None or row.measured_s is None:
-        return replace(blank, reason=reading.reason)
-    try:
-        result = run(reading.scenario)
-    except SimmoeError as error:
-        return replace(blank, status="failed", reason=str(error))
-    notes = [*reading.assumptions, *([] if result.fits else ["does not fit by the memory estimate"])]
-    interval = step_interval(result)
-    return replace(
-        blank,
-        simulated_s=result.step_time_s,
-        error=relative_error(result.step_time_s, row.measured_s),
-        low_s=interval.low,
-        high_s=interval.high,
-        status="approximate" if notes else "ok",
-        reason="; ".join(notes),
-    )
+    if plot is not None:
+        check_suffix(plot)
+    with ExitStack() as stack:
+        picture = stack.enter_context(replacing(plot)) if plot is not None else None
+        if csv is None or str(csv) == "-":
+            found = compare_all(rows, jobs)
+        else:
+            kept = kept_beside(csv)
+            keep = stack.enter_context(keeping(kept, resume=resume))
+            text = stack.enter_context(replacing(csv))
+            found = compare_all(rows, jobs, finished_rows(kept, rows), keep)
+            text.write_text(csv_text(found), encoding="utf-8")
+        if picture is not None:
+            write_scatter(found, picture)
+    return found
 
 
-def _report(found: "Sequence[Comparison]") -> None:
-    """Print the errors by source, the worst rows, and what was assumed or left out."""
-    from simmoe.cli.screen import console, percent
-    from simmoe.report.league import inside, summarise, worst
+def _report(rows: "Sequence[TableRow]", found: "Sequence[Comparison]", by: str, worst: int, *, orderings: bool) -> None:
+    """Print the tables."""
+    from simmoe.cli import validate_report
 
-    screen = console()
-    simulated = [one for one in found if one.error is not None]
-    accelerators = {one.gpu for one in simulated}
-    screen.print(
-        f"{len(simulated)} of {len(found)} published runs simulated: {len({one.model for one in simulated})} models, "
-        f"{len(accelerators)} accelerators, {sum(one.status == 'ok' for one in found)} exactly as published.",
-        soft_wrap=True,
-    )
-    _print_groups(found)
-    total = summarise("all", found)
-    if total is not None:
-        held = inside(found)
-        screen.print(f"Measured inside the predicted interval: {percent(held or 0.0, 0)} of the rows.")
-    _print_worst(worst(found, _MOST_WORST))
-    _print_reasons(found)
-
-
-def _print_worst(found: "Sequence[Comparison]") -> None:
-    from simmoe.cli.screen import console, heading, indented, table
-
-    screen = console()
-    screen.print(heading("Worst rows", "seconds a step; positive = simulated slower than measured"))
-    rows = table("row", "group", "model", "GPUs", "measured", "simulated", "error", right="llllrrr")
-    for one in found:
-        gpus = f"{one.num_gpus} {one.gpu.split('-SXM')[0]}"
-        rows.add_row(
-            one.id, one.group, one.model, gpus, f"{one.measured_s:.2f}", f"{one.simulated_s:.2f}", f"{one.error:+.1%}"
-        )
-    screen.print(indented(rows))
-
-
-def _print_groups(found: "Sequence[Comparison]") -> None:
-    from simmoe.cli.screen import console, heading, indented, percent, table
-    from simmoe.report.league import by_group, summarise
-
-    screen = console()
-    screen.print(heading("Error by source", "simulated / measured - 1; median to max of its size"))
-    rows = table("group", "rows", "median", "mean", "P90", "max", "bias", right="lrrrrrr")
-    summaries = [*by_group(found), summarise("all", found)]
-    for summary in summaries:
-        if summary is not None:
-            sizes = (summary.median, summary.mean, summary.p90, summary.worst)
-            rows.add_row(summary.name, str(summary.rows), *map(percent, sizes), f"{100 * summary.bias:+.1f} %")
-    screen.print(indented(rows))
-
-
-def _print_reasons(found: "Sequence[Comparison]") -> None:
-    from simmoe.cli.screen import console, heading, indented, table
-    from simmoe.report.league import reasons
-
-    screen = console()
-    titles = {"approximate": "Assumed or left out", "unsupported": "Not simulated", "failed": "Failed"}
-    for status, title in titles.items():
-        counted = reasons(found, status)  # type: ignore[arg-type]  # the keys above are statuses
-        if counted:
-            screen.print(heading(title, "rows"))
-            rows = table("", "", right="rl")
-            for reason, count in counted:
-                rows.add_row(str(count), reason)
-            screen.print(indented(rows))
+    validate_report.print_summary(found)
+    validate_report.print_errors(found, by)
+    if worst:
+        validate_report.print_worst(found, worst)
+    if orderings:
+        validate_report.print_orderings(rows, found)
+    validate_report.print_memory(found)
+    validate_report.print_assumptions(found)
+    validate_report.print_refusals(found)

@@ -62,7 +62,9 @@ def backward(operator: Operator) -> list[Operator]:
         return [_part(operator, "", work._replace(combine=not work.combine))]
     if isinstance(work, Collective):
         kind = _DUAL.get(work.collective, work.collective)
-        return [operator._replace(category=kind, work=work._replace(collective=kind), saved=0.0)]
+        size = work.bytes if work.gradient_bytes is None else work.gradient_bytes
+        dual = Collective(kind, work.group, size, work.bytes)
+        return [operator._replace(category=kind, work=dual, saved=0.0)]
     return _memory_bound(operator, work) if isinstance(work, MemoryBound) else []
 
 
@@ -74,7 +76,8 @@ def _part(operator: Operator, suffix: str, work: Gemm | GroupedGemm | AttentionC
 def _memory_bound(operator: Operator, work: MemoryBound) -> list[Operator]:
     if operator.name.endswith("residual"):
         return []
-    return [operator._replace(work=work._replace(bytes=work.bytes * _TRAFFIC[work.operator]), saved=0.0)]
+    size = work.bytes * _TRAFFIC[work.operator] if work.gradient_bytes is None else work.gradient_bytes
+    return [operator._replace(work=work._replace(bytes=size), saved=0.0)]
 
 
 def recomputed(forward: Sequence[Operator], recompute: Recompute, *, whole_layer: bool) -> list[Operator]:

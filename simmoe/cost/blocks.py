@@ -17,13 +17,29 @@ from simmoe.cost.shard import Shard
 from simmoe.specs.model import LayerSpec, Model
 
 
-def gemm(name: str, m: float, n: int, k: int, shard: Shard, *, saved: float = 0.0, module: str = "") -> list[Operator]:
-    """A weight GEMM, preceded under fp8 by the cast of its input (4 B an element: read bf16, write fp8 twice)."""
+def gemm(
+    name: str,
+    m: float,
+    n: int,
+    k: int,
+    shard: Shard,
+    *,
+    split: tuple[float, float] = (1.0, 1.0),
+    saved: float = 0.0,
+    module: str = "",
+) -> list[Operator]:
+    """A weight GEMM, preceded under fp8 by the cast of its input, whose backward casts the gradient of its output.
+
+    `split` is how many ranks share the cast of the input and of the gradient: under sequence parallelism Transformer
+    Engine casts the local tokens before it gathers them, in 8 bits.
+    """
     rows = max(1, round(m))
     product = Operator(name, "gemm", Gemm(rows, n, k), saved=saved, module=module)
     if not shard.fp8:
         return [product]
-    return [Operator(f"{name}.cast", "memory", MemoryBound("cast", 4.0 * rows * k), module=module), product]
+    forward, gradient = shard.cast_bytes * rows * k / split[0], shard.cast_bytes * rows * n / split[1]
+    cast = MemoryBound("cast", forward, gradient_bytes=gradient)
+    return [Operator(f"{name}.cast", "memory", cast, module=module), product]
 
 
 def elementwise(name: str, bytes_: float, *, saved: float = 0.0, module: str = "") -> Operator:
@@ -32,9 +48,13 @@ def elementwise(name: str, bytes_: float, *, saved: float = 0.0, module: str = "
 
 
 def norm(name: str, model: Model, shard: Shard) -> Operator:
-    """RMSNorm or LayerNorm over the local tokens: reads and writes each element once; keeps its input and output."""
-    size = shard.element_bytes * shard.local_tokens * model.hidden_size
-    return Operator(name, "memory", MemoryBound("norm", 2 * size), saved=size, module="layernorm")
+    """RMSNorm or LayerNorm over the local tokens: reads and writes each element once.
+
+    Its output is kept as GEMMs read it; its input is kept by the residual before it.
+    """
+    elements = shard.local_tokens * model.hidden_size
+    work = MemoryBound("norm", 2 * shard.element_bytes * elements)
+    return Operator(name, "memory", work, saved=shard.gemm_bytes * elements, module="layernorm")
 
 
 def residual(name: str, model: Model, shard: Shard) -> Operator:
@@ -43,11 +63,12 @@ def residual(name: str, model: Model, shard: Shard) -> Operator:
     return elementwise(name, 3 * size, saved=size)
 
 
-def enter_tensor_parallel(name: str, width: int, shard: Shard) -> list[Operator]:
-    """All-gather the sequence before a column-parallel GEMM (sequence parallelism only)."""
+def enter_tensor_parallel(name: str, width: int, shard: Shard, element_bytes: float | None = None) -> list[Operator]:
+    """All-gather the sequence before a column-parallel GEMM (sequence parallelism only), as its GEMM reads it."""
     if not shard.sequence_parallel:
         return []
-    work = Collective("all_gather", "tp", float(shard.element_bytes * shard.tokens * width))
+    size = float(shard.tokens * width)
+    work = Collective("all_gather", "tp", (element_bytes or shard.gemm_bytes) * size, shard.element_bytes * size)
     return [Operator(name, "all_gather", work, "tp")]
 
 
@@ -60,9 +81,11 @@ def leave_tensor_parallel(name: str, model: Model, shard: Shard) -> list[Operato
     """Sum the partial results of a row-parallel GEMM: reduce-scatter with sequence parallelism, else all-reduce."""
     if shard.tensor == 1:
         return []
-    size = float(shard.element_bytes * shard.tokens * model.hidden_size)
+    size = float(shard.tokens * model.hidden_size)
     kind: CollectiveName = "reduce_scatter" if shard.sequence_parallel else "all_reduce"
-    return [Operator(name, kind, Collective(kind, "tp", size), "tp")]
+    gathered_bytes = shard.gemm_bytes if shard.sequence_parallel else shard.element_bytes
+    work = Collective(kind, "tp", shard.element_bytes * size, gathered_bytes * size)
+    return [Operator(name, kind, work, "tp")]
 
 
 def attention_block(model: Model, layer: LayerSpec, shard: Shard, name: str = "attention") -> list[Operator]:
@@ -91,11 +114,12 @@ def attention_block(model: Model, layer: LayerSpec, shard: Shard, name: str = "a
     heads = attention.num_heads // shard.tensor
     inputs = _latent_projections(model, shard, name) if attention.kind == "mla" else _projections(model, shard, name)
     values = heads * attention.v_dim
+    kept = float(shard.gemm_bytes * shard.tokens * values)  # stays when core attention is recomputed
     return [
         norm(f"{name}.norm", model, shard),
         *inputs,
         *_core(model, layer, shard, name),
-        *gemm(f"{name}.out", shard.tokens, model.hidden_size, values, shard),
+        *gemm(f"{name}.out", shard.tokens, model.hidden_size, values, shard, split=shard.row_parallel, saved=kept),
         *leave_tensor_parallel(f"{name}.reduce", model, shard),
         residual(f"{name}.residual", model, shard),
     ]
@@ -114,7 +138,7 @@ def _projections(model: Model, shard: Shard, name: str) -> list[Operator]:
     operators = [
         *gathered(
             enter_tensor_parallel(f"{name}.gather", model.hidden_size, shard),
-            gemm(f"{name}.qkv", tokens, width, model.hidden_size, shard, saved=size),
+            gemm(f"{name}.qkv", tokens, width, model.hidden_size, shard, split=shard.column_parallel, saved=size),
         )
     ]
     if not model.learned_positions:
@@ -125,8 +149,8 @@ def _projections(model: Model, shard: Shard, name: str) -> list[Operator]:
 def _latent_projections(model: Model, shard: Shard, name: str) -> list[Operator]:
     """Down- and up-projections of multi-head latent attention."""
     attention, tokens, element = model.attention, shard.tokens, shard.element_bytes
-    heads = attention.num_heads // shard.tensor
-    query, latent = heads * attention.qk_dim, attention.kv_lora_rank + attention.qk_rope_head_dim
+    heads, latent_rank, column = attention.num_heads // shard.tensor, attention.kv_lora_rank, shard.column_parallel
+    query, latent = heads * attention.qk_dim, latent_rank + attention.qk_rope_head_dim
     key_value = heads * (attention.qk_nope_head_dim + attention.v_head_dim)
     down, up = f"{name}.q_down", f"{name}.q_up"
     operators = []
@@ -138,11 +162,11 @@ def _latent_projections(model: Model, shard: Shard, name: str) -> list[Operator]
     inner = attention.q_lora_rank or model.hidden_size
     operators += gathered(
         enter_tensor_parallel(f"{name}.gather", latent + inner, shard),
-        gemm(up, tokens, query, inner, shard, saved=element * tokens * query, module="mla_up_proj"),
+        gemm(up, tokens, query, inner, shard, split=column, saved=element * tokens * query, module="mla_up_proj"),
     )
     keys = element * tokens * heads * (attention.qk_dim + attention.v_head_dim)
     operators += gemm(
-        f"{name}.kv_up", tokens, key_value, attention.kv_lora_rank, shard, saved=keys, module="mla_up_proj"
+        f"{name}.kv_up", tokens, key_value, latent_rank, shard, split=column, saved=keys, module="mla_up_proj"
     )
     rotated = element * tokens * (heads + 1) * attention.qk_rope_head_dim
     return [*operators, elementwise(f"{name}.rope", 2.0 * rotated, module="mla_up_proj")]
@@ -165,7 +189,7 @@ def _core(model: Model, layer: LayerSpec, shard: Shard, name: str) -> list[Opera
         causal=layer.causal,
         window=layer.window,
     )
-    saved = float(element * shard.tokens * heads * attention.v_dim)
+    saved = float(element * shard.tokens * heads * attention.v_dim) if shard.fp8 else 0.0  # else its GEMM keeps it
     if shard.fused_attention:  # the logarithm of each query's softmax sum, fp32
         saved += 4.0 * shard.tokens * heads
     else:  # softmax output (2 B), dropout mask (1 B) and their product (2 B) of every score
@@ -185,16 +209,16 @@ def mlp_block(model: Model, shard: Shard, width: int, name: str = "mlp", module:
     """
     tokens, local, element = shard.tokens, width // shard.tensor, shard.element_bytes
     columns = (2 if model.gated_mlp else 1) * local
-    inner = float(element * tokens * local)
-    up_saved = float(element * tokens * columns)
-    activation = elementwise(f"{name}.activation", up_saved + inner, saved=inner, module=module)
+    inner, kept = float(element * tokens * local), float(shard.gemm_bytes * tokens * local)
+    up_saved, column = float(element * tokens * columns), shard.column_parallel
+    activation = elementwise(f"{name}.activation", up_saved + inner, saved=kept, module=module)
     return [
         *gathered(
             enter_tensor_parallel(f"{name}.gather", model.hidden_size, shard),
-            gemm(f"{name}.up", tokens, columns, model.hidden_size, shard, saved=up_saved, module=module),
+            gemm(f"{name}.up", tokens, columns, model.hidden_size, shard, split=column, saved=up_saved, module=module),
         ),
         activation,
-        *gemm(f"{name}.down", tokens, model.hidden_size, local, shard, module=module),
+        *gemm(f"{name}.down", tokens, model.hidden_size, local, shard, split=shard.row_parallel, module=module),
         *leave_tensor_parallel(f"{name}.reduce", model, shard),
     ]
 
@@ -226,8 +250,8 @@ def head_block(model: Model, shard: Shard) -> list[Operator]:
     loss_bytes = logits * (2 * shard.element_bytes if shard.fused_loss else 2 * shard.element_bytes + 12)
     kept = logits * (shard.element_bytes if shard.fused_loss else shard.element_bytes + 4)
     return [
-        norm("head.norm", model, shard),
-        *enter_tensor_parallel("head.gather", model.hidden_size, shard),
+        norm("head.norm", model, shard._replace(fp8=False)),
+        *enter_tensor_parallel("head.gather", model.hidden_size, shard, shard.element_bytes),
         *gemm_bf16("head.logits", tokens, columns, model.hidden_size),
         Operator("head.loss", "memory", MemoryBound("cross_entropy", loss_bytes), saved=kept),
     ]
@@ -241,12 +265,12 @@ def gemm_bf16(name: str, m: float, n: int, k: int) -> list[Operator]:
 def mtp_projection(model: Model, shard: Shard) -> list[Operator]:
     """The entry of a multi-token-prediction layer: two norms and the 2h x h projection (arXiv 2412.19437, eq 21)."""
     tokens, hidden = shard.tokens, model.hidden_size
-    saved = shard.element_bytes * shard.local_tokens * hidden
+    saved, width = shard.element_bytes * shard.local_tokens * hidden, hidden // shard.tensor
     return [
         norm("mtp.norm_hidden", model, shard),
         norm("mtp.norm_embedding", model, shard),
         *gathered(
             enter_tensor_parallel("mtp.gather", 2 * hidden, shard),
-            gemm("mtp.projection", tokens, hidden // shard.tensor, 2 * hidden, shard, saved=saved),
+            gemm("mtp.projection", tokens, width, 2 * hidden, shard, split=shard.column_parallel, saved=saved),
         ),
     ]

@@ -1,4 +1,4 @@
-"""Seconds of one collective or token exchange on a group of ranks whose placement is known.
+"""Seconds of one collective on a group of ranks whose placement is known.
 
 Sizes follow nccl-tests: n is the full buffer of one rank. Bus bandwidth is n/t times the traffic factor of the
 collective, which makes it comparable with the wire: 2(N-1)/N for an all-reduce, (N-1)/N for the others, 1 for a
@@ -7,24 +7,38 @@ send/recv (NVIDIA, nccl-tests, PERFORMANCE.md).
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from simmoe.cost.groups import GroupShape
-from simmoe.cost.network import Fit, Network, Wire, fit_for
-from simmoe.cost.operators import Collective, TokenExchange
-from simmoe.cost.routing import busiest
+from simmoe.cost.network import Fit, Network, Wire, fits_for, port_fit_for
+from simmoe.cost.operators import Collective
 
-# NCCL src/graph/tuning.cc @5067397: bandwidth of the logarithmic algorithms relative to the ring, and how many
-# passes over the ranks each collective makes.
+
+class Protocol(NamedTuple):
+    """How NCCL moves data: what it keeps of the bandwidth, and what it saves and needs for a hop.
+
+    Attributes
+    ----------
+    share : float
+        Of the bandwidth [1].
+    saved : float
+        Latency of a network hop less than with the protocol ``Simple`` [s].
+    hop : float
+        Of a hop inside a domain, NVLink, ring [s].
+    """
+
+    share: float
+    saved: float
+    hop: float
+
+
+# NCCL src/graph/tuning.cc @5067397: LL, LL128 and Simple; a network hop takes 2.7, 4 and 14 us.
+PROTOCOLS = (Protocol(0.5, 11.3e-6, 0.6e-6), Protocol(0.92, 10.0e-6, 1.9e-6), Protocol(1.0, 0.0, 3.4e-6))
+LEAST_HOP = 2.7e-6
+# The same: bandwidth of the logarithmic algorithms relative to the ring, and passes over the ranks. PAT, the
+# logarithmic all-gather and reduce-scatter, exists for one rank a domain.
 LOGARITHMIC_RATE = {"all_reduce": 0.92, "all_gather": 0.75, "reduce_scatter": 0.75}
 PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
-# All-to-all over three and more domains: several senders meet at one port. 32 GPUs with 8 x 400 Gb/s a node move
-# 37 of 50 GB/s a port (NVIDIA GTC slide quoted in ml-engineering@744d01e); 2 nodes 48 of 50 (mscclpp@1f5f065).
-INCAST_RATE = 0.73
-# DeepEP's kernels (aiconfigurator@095f58a, wideep_deepep_normal_perf): median intercepts of dispatch and combine,
-# and the share of the scale-up link: H100 289-303 of 450 GB/s; 134 of 200 on H800 from DeepEP's own 153 GB/s,
-# which counts the eighth that never leaves the GPU.
-EXCHANGE_LATENCY = {False: 38e-6, True: 65e-6}
-EXCHANGE_SCALE_UP = 0.67
 
 
 def traffic_factor(collective: str, ranks: int) -> float:
@@ -56,7 +70,9 @@ def traffic_factor(collective: str, ranks: int) -> float:
     return (2.0 if collective == "all_reduce" else 1.0) * (ranks - 1) / ranks
 
 
-def ring_or_tree_time(collective: str, size: float, ranks: int, wire: Wire) -> float:
+def ring_or_tree_time(
+    collective: str, size: float, ranks: int, wire: Wire, neighbours: int = 1, near: float = math.inf
+) -> float:
     """Seconds of a collective between equal ranks on one kind of wire, by latency and bandwidth.
 
     Parameters
@@ -66,9 +82,13 @@ def ring_or_tree_time(collective: str, size: float, ranks: int, wire: Wire) -> f
     size : float
         nccl-tests size [B].
     ranks : int
-        Ranks, N.
+        Ranks (or domains), N.
     wire : Wire
         Achievable bandwidth of a rank [B/s] and latency of a message [s].
+    neighbours : int
+        Ranks in each domain that a ring passes before it takes the wire, p.
+    near : float
+        Latency of a message between neighbours, which no hop exceeds [s].
 
     Returns
     -------
@@ -77,10 +97,12 @@ def ring_or_tree_time(collective: str, size: float, ranks: int, wire: Wire) -> f
 
     Notes
     -----
-    Ring: t = s (N-1) alpha + f n/B; tree (all-gather and reduce-scatter: NCCL's PAT): t = s ceil(log2 N) alpha +
-    f n/(r B), with s = 2 for an all-reduce, else 1, f = `traffic_factor` and r = 0.92 (tree) or 0.75 (PAT). The
-    quicker one is taken, as NCCL's tuner does. An all-to-all takes ceil(log2 N) alpha + f n/B: its messages are
-    independent and overlap. Valid for ranks with equal wires of which no two share one.
+    For each protocol with share b, hop h inside a domain and alpha = latency - what it saves on the network:
+    ring t = s (N-1) (alpha + (p-1) h) + f n/(b B), tree t = s ceil(log2 N) alpha + f n/(r b B), with s = 2 for an
+    all-reduce, else 1, f = `traffic_factor` and r = 0.92 (tree) or 0.75 (PAT, the logarithmic all-gather and
+    reduce-scatter, for p = 1 alone). The quickest is taken, as NCCL's tuner does. An all-to-all takes
+    ceil(log2 N) latency + f n/B: its messages are independent and overlap. Valid for ranks with equal wires of which
+    no two share one.
 
     References
     ----------
@@ -89,10 +111,15 @@ def ring_or_tree_time(collective: str, size: float, ranks: int, wire: Wire) -> f
 
     Examples
     --------
-    1 GB over 4 ranks at 100 GB/s is 1.5 x 10 ms by ring, and 6 steps of 10 us.
+    1 GB over 4 ranks at 100 GB/s is 1.5 x 10 ms by ring, and 6 steps of 20 us.
 
-    >>> round(ring_or_tree_time("all_reduce", 1e9, 4, Wire(100e9, 10e-6)) * 1e3, 2)
-    15.06
+    >>> round(ring_or_tree_time("all_reduce", 1e9, 4, Wire(100e9, 20e-6)) * 1e3, 2)
+    15.12
+
+    8 bytes take the tree with LL: 4 steps of 20 - 11.3 us.
+
+    >>> round(ring_or_tree_time("all_reduce", 8, 4, Wire(100e9, 20e-6)) * 1e6, 1)
+    34.8
     """
     if ranks == 1:
         return 0.0
@@ -102,9 +129,16 @@ def ring_or_tree_time(collective: str, size: float, ranks: int, wire: Wire) -> f
         return wire.latency + transfer
     if collective == "all_to_all":
         return steps * wire.latency + transfer
-    passes = PASSES[collective] * wire.latency
-    ring = passes * (ranks - 1) + transfer
-    return min(ring, passes * steps + transfer / LOGARITHMIC_RATE[collective])
+    passes, logarithmic = PASSES[collective], collective == "all_reduce" or neighbours == 1
+    seconds = math.inf
+    for protocol in PROTOCOLS:
+        hop = min(wire.latency, max(LEAST_HOP, wire.latency - protocol.saved))
+        inside = (neighbours - 1) * min(protocol.hop, near)
+        moved = transfer / protocol.share
+        seconds = min(seconds, passes * (ranks - 1) * (hop + inside) + moved)
+        if logarithmic:
+            seconds = min(seconds, passes * steps * hop + moved / LOGARITHMIC_RATE[collective])
+    return seconds
 
 
 def fitted_time(fit: Fit, size: float) -> float:
@@ -125,12 +159,14 @@ def fitted_time(fit: Fit, size: float) -> float:
     Notes
     -----
     t = max(a + n/B + c sqrt(n), f n/B_peak), B = bus bandwidth / f. The root stands for the slow approach to the
-    peak; it makes B overshoot, hence the cap at the largest bus bandwidth measured. Valid from 512 B to 16 GiB,
-    median error 1.5-9 % on the data of each fit.
+    peak; it makes B overshoot, hence the cap at the largest bus bandwidth measured. Where NCCL changes its protocol
+    at some size, `fit.small` holds a, B and c of the messages below it, and no larger one is quicker than the
+    largest of those. Valid from 512 B to 16 GiB; median error on sizes that the fits have not seen in
+    ``hardware_db/efficiency/residuals.csv``.
 
     References
     ----------
-    Form fitted to aiconfigurator@095f58a ``nccl_perf``, vidur@7d47513 ``network`` and superbenchmark@700d650.
+    Form fitted to aiconfigurator@095f58a ``nccl_perf`` and vidur@7d47513 ``network`` by ``tools/fits/collectives.py``.
 
     Examples
     --------
@@ -140,8 +176,14 @@ def fitted_time(fit: Fit, size: float) -> float:
     180
     """
     factor = traffic_factor(fit.collective, fit.ranks)
-    rising = fit.latency + factor * size / fit.bus_bandwidth + fit.sqrt_term * math.sqrt(size)
-    return max(rising, factor * size / fit.peak)
+    least = factor * size / fit.peak
+    if fit.small is not None:
+        small = min(size, fit.small.below)
+        root = fit.small.sqrt_term * math.sqrt(small)
+        least = max(least, fit.small.latency + factor * small / fit.small.bus_bandwidth + root)
+        if size < fit.small.below:
+            return least
+    return max(least, fit.latency + factor * size / fit.bus_bandwidth + fit.sqrt_term * math.sqrt(size))
 
 
 def local_time(collective: str, size: float, ranks: int, network: Network) -> float:
@@ -165,18 +207,17 @@ def local_time(collective: str, size: float, ranks: int, network: Network) -> fl
 
     Notes
     -----
-    `fitted_time` where the link has a fit for this collective (see `simmoe.cost.network.fit_for` for numbers of
+    `fitted_time` where the link has a fit for this collective (see `simmoe.cost.network.fits_for` for numbers of
     ranks between and beyond those measured), else `ring_or_tree_time` with the link's achievable bandwidth and
-    latency; in a mesh of direct links r of d ranks use (r-1)/(d-1) of it. An all-gather or reduce-scatter is
-    never slower than the all-reduce that does the work of both (it may seem so where only one was measured).
+    latency; in a mesh of direct links r of d ranks use (r-1)/(d-1) of it. An all-gather or reduce-scatter
+    that was not measured is never slower than the all-reduce that does the work of both.
     """
     if ranks == 1:
         return 0.0
-    fit = fit_for(network, collective, ranks)
-    if fit is not None:
-        seconds = fitted_time(fit, size)
-    else:
-        seconds = ring_or_tree_time(collective, size, ranks, network.local_wire(ranks))
+    fits = fits_for(network, collective, ranks)
+    if fits:
+        return sum(weight * fitted_time(fit, size) for weight, fit in fits)
+    seconds = ring_or_tree_time(collective, size, ranks, network.local_wire(ranks))
     if collective in {"all_gather", "reduce_scatter"}:
         return min(seconds, local_time("all_reduce", size, ranks, network))
     return seconds
@@ -208,17 +249,23 @@ def collective_time(work: Collective, shape: GroupShape, network: Network) -> fl
     -----
     Inside one domain: `local_time`. Over D domains of p ranks an all-reduce is a reduce-scatter in the domain, p
     parallel all-reduces of n/p over D (one on each rank's own share of the ports), and an all-gather in the
-    domain; all-gather and reduce-scatter are their own two parts. NCCL cuts the buffer into chunks, so the parts
-    overlap: t = sum of their latencies + the longer of their transfers. With p = 1 this is the flat ring (or tree)
-    over the network. All-to-all: (p-1)/N of the buffer over the scale-up link and (N-p)/N over the network at
-    once, the latter at 0.73 of the port from three domains on.
+    domain, or what an all-reduce in the domain takes where that is less (NVLS sums in the switch); all-gather and
+    reduce-scatter are their own two parts. NCCL cuts the buffer into chunks, so the parts overlap: t = sum of their
+    latencies + the longer of their transfers. With p = 1 this is the flat ring (or tree) over the network. A collective
+    that was measured between domains (`simmoe.cost.network.port_fit_for`) takes max(m/B + c sqrt(m), m/B_peak) for
+    the m bytes of a rank there: the root is the pipeline that NCCL fills.
+
+    All-to-all: (p-1)/N of the buffer over the scale-up link and (N-p)/N over the network at once, the latter with
+    the latency and at the share of the port measured for D domains (`simmoe.cost.network.port_fit_for`), which
+    hold what several senders lose that meet at one port.
+
+    Between domains of one host (pairs of cards): what was measured there if the group holds whole pairs, else one
+    ring over PCIe: NCCL does not nest them (four A100 in two pairs reach 23.7 GB/s, one card's PCIe 24).
 
     All groups of a kind are taken to communicate at the same time: a rank has ports/accelerators of its node.
 
-    Valid for balanced groups; with unequal domains the emptiest sets the number of rails. Two-node collectives of
-    1 GiB and more are met within 15 % on ND A100 v4, ND H100 v5 and p4de; on p5 the prediction is 1.2 to 1.4
-    times the measured time. Below 16 MiB software overheads rule (160 us on p4de) and the prediction may be a
-    third of the measured. No congestion of the fabric besides the incast factor.
+    Valid for balanced groups; with unequal domains the emptiest sets the number of rails. Against published tables
+    of 2 to 32 nodes see ``tests/theory/test_measured_collectives.py``.
 
     References
     ----------
@@ -239,6 +286,8 @@ def collective_time(work: Collective, shape: GroupShape, network: Network) -> fl
         return 0.0
     if shape.local:
         return local_time(work.collective, work.bytes, shape.size, network)
+    if shape.one_node and work.collective != "send_recv":
+        return _over_the_bridge(work, shape, network)
     if work.collective == "all_to_all":
         return _all_to_all_across(work.bytes, shape, network)
     wire = network.outer(shape)
@@ -246,15 +295,34 @@ def collective_time(work: Collective, shape: GroupShape, network: Network) -> fl
         return wire.latency + work.bytes / wire.bandwidth
 
     def inside(size: float) -> float:
+        whole = local_time(work.collective, size, shape.per_domain, network)
         if work.collective != "all_reduce":
-            return local_time(work.collective, size, shape.per_domain, network)
+            return whole
         scatter = local_time("reduce_scatter", size, shape.per_domain, network)
-        return scatter + local_time("all_gather", size, shape.per_domain, network)
+        return min(whole, scatter + local_time("all_gather", size, shape.per_domain, network))
+
+    fit = port_fit_for(network, work.collective, shape.domains)
 
     def across(size: float) -> float:
-        return ring_or_tree_time(work.collective, size / shape.parallel_rails, shape.domains, wire)
+        rails, near = size / shape.parallel_rails, network.scale_up_latency
+        if fit is None:
+            return ring_or_tree_time(work.collective, rails, shape.domains, wire, shape.per_domain, near)
+        latency = ring_or_tree_time(work.collective, 0.0, shape.domains, wire, shape.per_domain, near)
+        moved = traffic_factor(work.collective, shape.domains) * rails
+        transfer = moved / (fit.share * wire.bandwidth) + fit.root * math.sqrt(moved)
+        return max(latency, fit.latency) + max(transfer, moved / (fit.peak * wire.bandwidth))
 
     return _overlapped(inside, across, work.bytes)
+
+
+def _over_the_bridge(work: Collective, shape: GroupShape, network: Network) -> float:
+    """A collective between scale-up domains of one host."""
+    measured = any(fit.collective == work.collective and fit.ranks > network.domain for fit in network.fits)
+    if measured and shape.per_domain == network.domain:
+        return local_time(work.collective, work.bytes, shape.size, network)
+    if work.collective == "all_to_all":
+        return _all_to_all_across(work.bytes, shape, network)
+    return ring_or_tree_time(work.collective, work.bytes, shape.size, network.outer(shape))
 
 
 def _overlapped(inside: Callable[[float], float], across: Callable[[float], float], size: float) -> float:
@@ -265,8 +333,9 @@ def _overlapped(inside: Callable[[float], float], across: Callable[[float], floa
 
 def _all_to_all_across(size: float, shape: GroupShape, network: Network) -> float:
     wire = network.outer(shape)
-    rate = wire.bandwidth * (INCAST_RATE if shape.domains > 2 else 1.0)
-    latency = wire.latency * math.ceil(math.log2(shape.domains))
+    fit = None if shape.one_node else port_fit_for(network, "all_to_all", shape.domains)
+    rate = wire.bandwidth * (1.0 if fit is None else fit.share)
+    latency = wire.latency * math.ceil(math.log2(shape.domains)) if fit is None else fit.latency
     near = shape.per_domain / shape.size
     far = 1.0 - shape.parallel_rails / shape.size
 
@@ -277,118 +346,3 @@ def _all_to_all_across(size: float, shape: GroupShape, network: Network) -> floa
         return latency + part * far / rate
 
     return _overlapped(inside, across, size)
-
-
-def expected_places(places: int, num_experts: int, top_k: int, limit: int = 0) -> float:
-    """How many of `places` equal holders of experts a token visits on average.
-
-    Parameters
-    ----------
-    places : int
-        Ranks or domains, D, that share the experts equally.
-    num_experts, top_k : int
-        Experts, E, and how many different ones a token chooses at random, k.
-    limit : int
-        The router first picks this many places and chooses within them; 0 = no limit.
-
-    Returns
-    -------
-    float
-        D (1 - C(E - E/D, k) / C(E, k)), with D and E those the limit leaves.
-
-    Notes
-    -----
-    Each place is missed with the hypergeometric probability that all k experts lie elsewhere. Valid for balanced
-    routing; a trained router is correlated and visits fewer places.
-
-    References
-    ----------
-    Node-limited routing: DeepSeek-V3, arXiv 2412.19437, section 2.1.2 (at most 4 nodes).
-
-    Examples
-    --------
-    2 experts of 4 on 2 places: both on the first with probability 1/6, so a place is missed 1/6 of the time.
-
-    >>> round(expected_places(2, 4, 2), 4)
-    1.6667
-    >>> round(expected_places(8, 256, 8), 2), round(expected_places(8, 256, 8, limit=4), 2)
-    (5.29, 3.63)
-    """
-    reached = min(places, limit) if limit else places
-    experts = num_experts * reached / places
-    elsewhere = experts - experts / reached
-    missed = 1.0
-    for chosen in range(top_k):
-        if elsewhere <= chosen:
-            return float(reached)
-        missed *= (elsewhere - chosen) / (experts - chosen)
-    return reached * (1.0 - missed)
-
-
-def exchange_time(work: TokenExchange, shape: GroupShape, network: Network) -> float:
-    """Seconds of an expert dispatch or combine.
-
-    Parameters
-    ----------
-    work : TokenExchange
-        Tokens of one rank and how they are sent.
-    shape : GroupShape
-        Placement of the expert-parallel group.
-    network : Network
-        Of the slowest member.
-
-    Returns
-    -------
-    float
-        [s]; 0 for a group of one.
-
-    Raises
-    ------
-    SpecError
-        If the group spans domains and the node has no network port.
-
-    Notes
-    -----
-    NCCL: an all-to-all of tokens x top_k copies; 1/N of them stay. Deduplicated (DeepEP, HybridEP): a token
-    crosses the network once for each remote domain it visits, T b d (D-1)/D bytes a rank, and the scale-up link
-    once for each rank it visits, T b r (p-1)/p, with d and r from `expected_places`. Then t = a + max(scale-up
-    bytes / (0.67 B), network bytes / port), a = 38 us (dispatch) or 65 us (combine). Skewed, the busiest rank and
-    domain set the pace: NCCL's copies grow with their load, deduplicated ones as `busiest` says.
-
-    Valid for balanced routing and more than 256 tokens a rank (below, low-latency kernels take over). DeepEP's
-    own H800 table (8 to 64 ranks) is met within 7 %, aiconfigurator's time per token on H100 within 20 % for 1, 2
-    and 4 nodes; its 8 nodes measured 1.9 times the dispatch and 0.9 times the combine predicted, its B200 and
-    GB200 (24 multiprocessors) 1.8 and 1.4 times.
-
-    References
-    ----------
-    DeepEP README @dd758ca, normal kernels; aiconfigurator@095f58a ``wideep_deepep_normal_perf``.
-
-    Examples
-    --------
-    4096 tokens of 7168 B, 8 of 256 experts, 8 ranks in one domain: 4096 x 7168 x 5.29 x 7/8 = 136 MB at
-    0.67 x 450 GB/s = 451 us, after 38 us.
-
-    >>> network = Network(450e9, 0.8, 1e-5, "switch", 8, (), Wire(45e9, 1e-5), Wire(50e9, 1e-5))
-    >>> work = TokenExchange(4096, 7168, 8, 256, deduplicated=True)
-    >>> round(exchange_time(work, GroupShape(8, 8, 1), network) * 1e6)
-    489
-    """
-    if shape.size == 1 or work.tokens == 0:
-        return 0.0
-    payload = work.tokens * work.bytes_per_token
-    if not work.deduplicated:
-        return collective_time(Collective("all_to_all", "ep", payload * work.top_k * work.load), shape, network)
-    per_group = max(1.0, shape.domains / work.num_groups)
-    limit = min(math.ceil(work.group_limit * per_group), shape.domains)
-    domains = expected_places(shape.domains, work.num_experts, work.top_k, limit)
-    rank_limit = limit * shape.size // shape.domains
-    ranks = expected_places(shape.size, work.num_experts, work.top_k, rank_limit)
-    ranks, domains = busiest(ranks, shape.size, work.load), busiest(domains, shape.domains, work.domain_load)
-    near = payload * ranks * (shape.per_domain - 1) / shape.per_domain
-    rate = min(EXCHANGE_SCALE_UP, network.scale_up_achievable) * network.scale_up_bandwidth
-    slowest = near / rate
-    if not shape.local:
-        far = payload * domains * (shape.domains - 1) / shape.domains
-        slowest = max(slowest, far / network.outer(shape).bandwidth)
-    return EXCHANGE_LATENCY[work.combine] + slowest

@@ -3,31 +3,32 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from simmoe.cost.kernels import (
-    attention_time,
-    attention_unfused_time,
-    gemm_time,
-    grouped_gemm_time,
-    memory_bound_time,
-)
+from simmoe.cost.attention import attention_time, attention_unfused_time
+from simmoe.cost.kernels import gemm_time, grouped_gemm_time, memory_bound_time
 from simmoe.cost.operators import AttentionCore, Gemm, GroupedGemm, MemoryBound
 from simmoe.errors import SpecError
+from simmoe.specs.base import Quantity, Spec
 from simmoe.specs.hardware import (
     Accelerator,
     AttentionEfficiency,
     Dtype,
     Efficiency,
+    GemmEfficiency,
+    GroupedGemmEfficiency,
     MemoryBoundEfficiency,
 )
 from simmoe.specs.software import SoftwareStack
 from simmoe.specs.workload import Precision
 
-ELEMENT_BYTES = {Dtype.FP32: 4, Dtype.TF32: 4, Dtype.FP16: 2, Dtype.BF16: 2, Dtype.FP8: 1}
+# An fp4 block of 16 has a scale of one byte.
+ELEMENT_BYTES = {Dtype.FP32: 4.0, Dtype.TF32: 4.0, Dtype.FP16: 2.0, Dtype.BF16: 2.0, Dtype.FP8: 1.0, Dtype.FP4: 0.5625}
 # A fit of a fraction of the peak holds for both 16-bit types: they run on the same unit at the same rate, and
 # where a part halves one of them its peak says so.
 SIXTEEN_BIT = (Dtype.BF16, Dtype.FP16)
 
 UNFUSED = "math"  # PyTorch's name for attention by batched products and a softmax, the scores in memory
+LOOP = "te"  # the grouped GEMM of training: one dense product for each expert
+EIGHT_BIT = "-fp8"  # ends the name of an attention kernel with 8-bit inputs
 
 KernelWork = Gemm | GroupedGemm | AttentionCore | MemoryBound
 
@@ -67,13 +68,15 @@ class Device(NamedTuple):
     efficiency: Efficiency
 
 
-def device_of(accelerator: Accelerator) -> Device:
+def device_of(accelerator: Accelerator, *, sustained: bool = True) -> Device:
     """The numbers of an accelerator, unpacked once.
 
     Parameters
     ----------
     accelerator : Accelerator
         From the hardware database.
+    sustained : bool
+        False for a run too short to throttle: every kernel keeps the rate of its benchmark.
 
     Returns
     -------
@@ -86,7 +89,20 @@ def device_of(accelerator: Accelerator) -> Device:
         bandwidth=accelerator.memory_bandwidth.value,
         sm_count=round(accelerator.sm_count.value),
         fused_attention=tuple(kernel for kernel in accelerator.attention_kernels if kernel != UNFUSED),
-        efficiency=accelerator.efficiency,
+        efficiency=accelerator.efficiency if sustained else _at_benchmark_rates(accelerator.efficiency),
+    )
+
+
+def _at_benchmark_rates(efficiency: Efficiency) -> Efficiency:
+    """The fits with every `sustained` factor set to 1."""
+
+    def unthrottled(fit: Spec) -> Spec:
+        factor: Quantity | None = getattr(fit, "sustained", None)
+        return fit if factor is None else fit.model_copy(update={"sustained": factor.model_copy(update={"value": 1.0})})
+
+    tables = type(efficiency).model_fields
+    return efficiency.model_copy(
+        update={table: tuple(unthrottled(fit) for fit in getattr(efficiency, table)) for table in tables}
     )
 
 
@@ -119,7 +135,7 @@ def select_dtype(device: Device, precision: Precision, *, cast: bool) -> Dtype:
     'bf16'
     """
     wanted = precision.gemm_dtype if cast else precision.activation_dtype
-    if wanted is Dtype.FP8 and Dtype.FP8 not in device.peaks:
+    if wanted in {Dtype.FP8, Dtype.FP4} and wanted not in device.peaks:
         wanted = precision.activation_dtype
     if wanted not in device.peaks:
         has = ", ".join(dtype.value for dtype in device.peaks)
@@ -163,10 +179,36 @@ def select_fit(device: Device, table: str, fits: Sequence[Fit], dtype: Dtype) ->
     raise _missing(device, table, f"a row with dtype {dtype.value}")
 
 
+def select_experts(device: Device, kernel: str, dtype: Dtype) -> GroupedGemmEfficiency:
+    """The fit of the experts' product of a stack.
+
+    Parameters
+    ----------
+    device : Device
+        Where.
+    kernel : str
+        As the software stack says; a part without a fit of it runs ``te``.
+    dtype : Dtype
+        What the product runs in.
+
+    Raises
+    ------
+    SpecError
+        If neither serves.
+    """
+    fits = device.efficiency.grouped_gemm
+    wanted = SIXTEEN_BIT if dtype in SIXTEEN_BIT else (dtype,)
+    own = [fit for fit in fits if fit.kernel == kernel and fit.dtype in wanted]
+    return select_fit(device, "grouped_gemm", own or [fit for fit in fits if fit.kernel == LOOP], dtype)
+
+
 def select_attention(
-    efficiencies: Sequence[AttentionEfficiency], available: Sequence[str], head_dim: int
+    efficiencies: Sequence[AttentionEfficiency],
+    available: Sequence[str],
+    head_dim: int,
+    preferred: Sequence[str] = (),
 ) -> AttentionEfficiency | None:
-    """The fastest available attention kernel, at the head width nearest to the one asked for.
+    """The attention kernel that runs, at the head width nearest to the one asked for.
 
     Parameters
     ----------
@@ -176,12 +218,15 @@ def select_attention(
         Kernels that may be used.
     head_dim : int
         Width of a query-key head.
+    preferred : sequence of str
+        Kernels to take before the others, the first of them that is available.
 
     Returns
     -------
     AttentionEfficiency or None
-        For each kernel the row of the nearest `head_dim` counts, the narrower one of two equally near; of these
-        the one with the highest `compute`, the earlier one of two equals. None if no kernel is available.
+        For each kernel the row of the nearest `head_dim` counts, the narrower one of two equally near. Without an
+        available kernel among the preferred ones the one with the highest `compute` is taken, the earlier one of two
+        equals. None if no kernel is available.
 
     Examples
     --------
@@ -193,21 +238,60 @@ def select_attention(
     >>> best = select_attention(rows, ("fa3", "fa2"), 96)  # 64 and 128 are equally near
     >>> best.kernel, best.head_dim
     ('fa3', 64)
-    >>> select_attention(rows, ("fa2",), 96).kernel
+    >>> select_attention(rows, ("fa3", "fa2"), 96, preferred=("triton-fa1", "fa2")).kernel
     'fa2'
     """
-    best: AttentionEfficiency | None = None
+    nearest: dict[str, AttentionEfficiency] = {}
     for kernel in available:
         rows = [fit for fit in efficiencies if fit.kernel == kernel]
-        if not rows:
-            continue
-        nearest = min(rows, key=lambda fit: (abs(fit.head_dim - head_dim), fit.head_dim))
-        if best is None or nearest.compute.value > best.compute.value:
-            best = nearest
-    return best
+        if rows:
+            nearest[kernel] = min(rows, key=lambda fit: (abs(fit.head_dim - head_dim), fit.head_dim))
+    for kernel in preferred:
+        if kernel in nearest:
+            return nearest[kernel]
+    return max(nearest.values(), key=lambda fit: fit.compute.value, default=None)
 
 
-def kernel_time(work: KernelWork, device: Device, precision: Precision, software: SoftwareStack) -> float:
+def fused_attention(
+    device: Device, software: SoftwareStack, head_dim: int, *, fp8: bool = False
+) -> AttentionEfficiency | None:
+    """The fused attention kernel a stack runs on a device.
+
+    Parameters
+    ----------
+    device : Device
+        Says which kernels exist.
+    software : SoftwareStack
+        Says whether attention is fused, and which kernels it prefers.
+    head_dim : int
+        Width of a query-key head.
+    fp8 : bool
+        Take 8-bit kernels where the device has one; elsewhere attention stays in 16 bits.
+
+    Returns
+    -------
+    AttentionEfficiency or None
+        None if attention runs unfused.
+    """
+    if software.attention != "fused":
+        return None
+    eight = tuple(kernel for kernel in device.fused_attention if kernel.endswith(EIGHT_BIT))
+    sixteen = tuple(kernel for kernel in device.fused_attention if not kernel.endswith(EIGHT_BIT))
+    rows, preferred = device.efficiency.attention, software.attention_kernels
+    found = None
+    if fp8:
+        found = select_attention(rows, eight, head_dim, tuple(f"{kernel}{EIGHT_BIT}" for kernel in preferred))
+    return found or select_attention(rows, sixteen, head_dim, preferred)
+
+
+def kernel_time(
+    work: KernelWork,
+    device: Device,
+    precision: Precision,
+    software: SoftwareStack,
+    *,
+    fp8_attention: bool = False,
+) -> float:
     """Seconds of one operator on one device, launch included, host time not.
 
     Parameters
@@ -220,8 +304,10 @@ def kernel_time(work: KernelWork, device: Device, precision: Precision, software
         Which arithmetic: an fp8 recipe runs dense and expert GEMMs in fp8 where the part has it, attention and
         the products marked `high_precision` (router, logits) in bf16.
     software : SoftwareStack
-        Whether attention is fused (a part without a fused kernel runs it unfused), and how many times the fused
-        count of bytes elementwise operators and norms move.
+        Whether attention is fused (a part without a fused kernel runs it unfused) and by which kernels, and how many
+        times the fused count of bytes elementwise operators and norms move.
+    fp8_attention : bool
+        Attention takes 8-bit inputs where the part has such a kernel.
 
     Returns
     -------
@@ -239,42 +325,48 @@ def kernel_time(work: KernelWork, device: Device, precision: Precision, software
         fit = _memory_fit(device, work.operator)
         return memory_bound_time(work, bandwidth=device.bandwidth, efficiency=fit)
     if isinstance(work, AttentionCore):
-        return _attention(work, device, precision, software)
+        return _attention(work, device, precision, software, fp8_attention)
     dtype = select_dtype(device, precision, cast=not (isinstance(work, Gemm) and work.high_precision))
-    peak, element_bytes = device.peaks[dtype], ELEMENT_BYTES[dtype]
+    blockwise = precision is Precision.FP8_BLOCKWISE
     if isinstance(work, Gemm):
+        dense = select_fit(device, "gemm", device.efficiency.gemm, dtype)
         return gemm_time(
             work,
-            peak=peak,
+            peak=device.peaks[dtype] * _scaled(dense, blockwise),
             bandwidth=device.bandwidth,
             sm_count=device.sm_count,
-            element_bytes=element_bytes,
-            efficiency=select_fit(device, "gemm", device.efficiency.gemm, dtype),
+            element_bytes=ELEMENT_BYTES[dtype],
+            efficiency=dense,
         )
+    experts = select_experts(device, software.grouped_gemm, dtype)
     return grouped_gemm_time(
         work,
-        peak=peak,
+        peak=device.peaks[dtype] * _scaled(experts, blockwise),
         bandwidth=device.bandwidth,
-        element_bytes=element_bytes,
-        efficiency=select_fit(device, "grouped_gemm", device.efficiency.grouped_gemm, dtype),
+        element_bytes=ELEMENT_BYTES[dtype],
+        efficiency=experts,
     )
 
 
-def _attention(work: AttentionCore, device: Device, precision: Precision, software: SoftwareStack) -> float:
+def _scaled(fit: GemmEfficiency | GroupedGemmEfficiency, blockwise: bool) -> float:
+    """What scales for every block leave of the rate."""
+    return fit.blockwise.value if blockwise and fit.blockwise is not None else 1.0
+
+
+def _attention(work: AttentionCore, device: Device, precision: Precision, software: SoftwareStack, fp8: bool) -> float:
     dtype = select_dtype(device, precision, cast=False)
-    peak, element_bytes = device.peaks[dtype], ELEMENT_BYTES[dtype]
-    fits, available = device.efficiency.attention, device.fused_attention
-    fused = select_attention(fits, available, work.qk_dim) if software.attention == "fused" else None
+    fused = fused_attention(device, software, work.qk_dim, fp8=fp8)
     if fused is not None:
+        peak = device.peaks[Dtype.FP8 if fused.kernel.endswith(EIGHT_BIT) else dtype]
         return attention_time(work, peak=peak, sm_count=device.sm_count, efficiency=fused)
-    products = select_attention(fits, (UNFUSED,), work.qk_dim)
+    products = select_attention(device.efficiency.attention, (UNFUSED,), work.qk_dim)
     if products is None:
-        raise _missing(device, "attention", f"a row with kernel {' or '.join((*available, UNFUSED))}")
+        raise _missing(device, "attention", f"a row with kernel {' or '.join((*device.fused_attention, UNFUSED))}")
     return attention_unfused_time(
         work,
-        peak=peak,
+        peak=device.peaks[dtype],
         bandwidth=device.bandwidth,
-        element_bytes=element_bytes,
+        element_bytes=ELEMENT_BYTES[dtype],
         products=products,
         softmax=_memory_fit(device, "softmax"),
     )

@@ -82,7 +82,8 @@ def effects_on(cluster: Cluster, plan: Plan, stage: int, device: int) -> Effects
     here, share = plan.stages[stage], ports_of_devices(cluster)
     own = share[here.first_device : here.first_device + here.devices]
     place = device - here.first_device
-    worst = {kind: float(own.min()) for kind in ("dp", "edp")}
+    sharded = ("shard", "replica") if here.sharding_group else ()
+    worst = {kind: float(own.min()) for kind in ("dp", "edp", *sharded)}
     for kind in ("tp", "cp", "ep", "etp"):
         members = group_members(here, kind)
         mine = members[np.any(members == place, axis=1)]

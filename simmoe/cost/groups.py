@@ -94,6 +94,8 @@ def stage_groups(stage: Stage) -> dict[str, tuple[int, int]]:
         "etp": (expert_tensor, 1),
         "ep": (expert, expert_tensor),
         "edp": (stage.expert_data_parallel, expert_tensor * expert),
+        "shard": (stage.shards, tensor),
+        "replica": (stage.data_parallel * context // stage.shards, tensor * stage.shards),
     }
 
 
@@ -105,7 +107,7 @@ def group_shape(stage: Stage, kind: str, cluster: Cluster) -> GroupShape:
     stage : Stage
         A stage of an expanded plan.
     kind : str
-        ``tp``, ``cp``, ``dp``, ``etp``, ``ep`` or ``edp``.
+        ``tp``, ``cp``, ``dp``, ``etp``, ``ep``, ``edp``; ``shard`` and ``replica`` of `Plan.sharding_group`.
     cluster : Cluster
         Gives the domain of each device.
     """

@@ -1,12 +1,13 @@
 """Whole layers and chunks as forward operators."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from simmoe.cost.blocks import attention_block, dense_layer, embedding_block, head_block, mtp_projection
 from simmoe.cost.moe import moe_layer
 from simmoe.cost.operators import Operator
 from simmoe.cost.shard import Shard
-from simmoe.specs.model import Model
+from simmoe.specs.model import LayerSpec, Model
 from simmoe.specs.plan import Chunk
 
 
@@ -37,11 +38,16 @@ class ChunkWork(NamedTuple):
 
 def layer_operators(model: Model, shard: Shard, index: int) -> list[Operator]:
     """The forward operators of one transformer layer; MTP layers (index >= num_layers) are like the last layer."""
-    layer = model.layer(min(index, model.num_layers - 1))
+    return list(_layer_operators(model, shard, model.layer(min(index, model.num_layers - 1))))
+
+
+@lru_cache(maxsize=64)
+def _layer_operators(model: Model, shard: Shard, layer: LayerSpec) -> tuple[Operator, ...]:
+    """The operators of a kind of layer; most layers of a model are of one kind."""
     operators = attention_block(model, layer, shard)
     if layer.cross_attention:
         operators += attention_block(model, layer._replace(causal=False), shard, "cross_attention")
-    return operators + (moe_layer(model, shard) if layer.moe else dense_layer(model, shard))
+    return (*operators, *(moe_layer(model, shard) if layer.moe else dense_layer(model, shard)))
 
 
 def chunk_work(chunk: Chunk, model: Model, shard: Shard) -> ChunkWork:

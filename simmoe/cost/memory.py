@@ -6,15 +6,15 @@ from typing import NamedTuple
 from simmoe.cost.backward import is_recomputed
 from simmoe.cost.layers import chunk_work
 from simmoe.cost.loads import group_loads, rows_in_flight
-from simmoe.cost.operators import Operator, TokenExchange
+from simmoe.cost.operators import Gemm, GroupedGemm, Operator, TokenExchange, Work
 from simmoe.cost.parameters import RankParameters, rank_parameters
 from simmoe.cost.shard import Shard, shard_of
 from simmoe.specs.plan import Chunk, Recompute, Stage
 from simmoe.specs.scenario import Scenario
-from simmoe.specs.workload import Precision, Training
+from simmoe.specs.workload import Training
 
 _MASTER_AND_MOMENTS = {"adam": 12, "sgd": 4}  # fp32 master weight; Adam adds two fp32 moments
-_FP8_COPIES = 2  # Transformer Engine keeps the fp8 weights of a step in row and in column order
+_CAST_COPIES = 2  # Transformer Engine keeps the cast weights of a step in row and in column order
 
 
 class RankMemory(NamedTuple):
@@ -27,7 +27,7 @@ class RankMemory(NamedTuple):
     activations : float
         What forward passes keep for the micro-batches in flight.
     working : float
-        Largest transient of one layer: recomputed activations and all-to-all buffers.
+        Largest transient of one layer: recomputed activations, all-to-all buffers, gradients of its largest product.
     framework : float
         Context, libraries, communicators, and what the allocator loses to fragmentation.
     """
@@ -75,13 +75,16 @@ def rank_memory(scenario: Scenario, stage: Stage, in_flight: Sequence[int]) -> R
     parameters = rank_parameters(scenario.model, stage, pad_vocabulary=True)
     held = parameters._replace(expert=parameters.expert * _with_copies(scenario, stage))
     weights, gradients = _state_bytes(held, training)
-    if plan.sharding == "zero3":
+    if plan.layerwise:
+        whole = weights  # zero2: every layer stays whole from its forward to its backward pass
         weights, gradients = _sharded_state(scenario, stage, held)
+        weights = max(weights, whole) if plan.sharding == "zero2" else weights
     activations, working = 0.0, 0.0
     for chunk, alive in zip(stage.chunks, in_flight, strict=True):
         keeping, peak = _worst_shards(scenario, stage, chunk, shard, alive)
-        kept, _ = chunk_activations(scenario, chunk, keeping, stage.recompute)
-        _, transient = chunk_activations(scenario, chunk, peak, stage.recompute)
+        kept, transient = chunk_activations(scenario, chunk, keeping, stage.recompute)
+        if peak is not keeping:
+            _, transient = chunk_activations(scenario, chunk, peak, stage.recompute)
         activations += kept * alive
         working = max(working, transient)
     optimizer = _optimizer_bytes(parameters, stage, scenario)
@@ -117,8 +120,10 @@ def _layers(chunk: Chunk, after: int) -> list[int]:
 
 def _state_bytes(parameters: RankParameters, training: Training) -> tuple[float, float]:
     """Weights and main gradients [B]."""
-    element = 4 if training.precision is Precision.FP32 else 2
-    copies = _FP8_COPIES if training.precision.is_fp8 else 0
+    element = training.precision.activation_bytes
+    copies = _CAST_COPIES * training.precision.gemm_bytes if training.precision.casts else 0.0
+    if training.precision.is_fp8 and training.software.fp8_parameters:
+        element = 0
     gradient = 4 if training.gradient_dtype == "fp32" else 2
     return parameters.total * (element + copies), parameters.total * gradient
 
@@ -133,8 +138,7 @@ def _sharded_state(scenario: Scenario, stage: Stage, parameters: RankParameters)
             single = stage.model_copy(update={"chunks": (Chunk(first_layer=index, layers=1),)})
             sizes[kind] = rank_parameters(model, single)
     largest = max(sizes.values(), key=lambda size: size.total)
-    ranks = stage.data_parallel * stage.context_parallel
-    share = parameters.dense / ranks + parameters.expert / stage.expert_data_parallel
+    share = parameters.dense / stage.shards + parameters.expert / stage.expert_data_parallel
     whole, gradient = _state_bytes(largest, training)
     each, each_gradient = (part / largest.total for part in (whole, gradient))
     return share * each + 2 * whole, share * each_gradient + gradient
@@ -143,11 +147,11 @@ def _sharded_state(scenario: Scenario, stage: Stage, parameters: RankParameters)
 def _optimizer_bytes(parameters: RankParameters, stage: Stage, scenario: Scenario) -> float:
     """Master weights and moments of the parameters a rank updates [B]."""
     per_parameter = _MASTER_AND_MOMENTS[scenario.training.optimizer]
-    if scenario.training.precision is Precision.FP32:
+    if scenario.training.precision.activation_bytes == 4:
         per_parameter -= 4  # the weights are their own masters
     if scenario.plan.sharding == "none":
         return parameters.total * per_parameter
-    dense = parameters.dense / (stage.data_parallel * stage.context_parallel)
+    dense = parameters.dense / stage.shards
     return (dense + parameters.expert / stage.expert_data_parallel) * per_parameter
 
 
@@ -155,7 +159,7 @@ def chunk_activations(scenario: Scenario, chunk: Chunk, shard: Shard, recompute:
     """Bytes one micro-batch keeps in a chunk, and the largest transient of one of its layers [B]."""
     work = chunk_work(chunk, scenario.model, shard)
     layer_input = shard.element_bytes * shard.local_tokens * scenario.model.hidden_size
-    kept, transient = _saved([*work.embedding, *work.head]), 0.0
+    kept, transient = _saved([*work.embedding, *work.head]), _gradients(work.head, shard)
     covered = recompute.num_layers or len(work.layers)
     for position, layer in enumerate(work.layers):
         kept += _saved([*layer.before, *layer.after])
@@ -163,7 +167,8 @@ def chunk_activations(scenario: Scenario, chunk: Chunk, shard: Shard, recompute:
         everything = _saved(layer.inside)
         stays = layer_input if full else _saved([o for o in layer.inside if not _drops(o, recompute)])
         kept += stays
-        transient = max(transient, everything - stays + _exchange_buffers(layer.inside))
+        buffers = _exchange_buffers(layer.inside) + _gradients(layer.inside, shard)
+        transient = max(transient, everything - stays + buffers)
     return kept, transient
 
 
@@ -173,6 +178,22 @@ def _drops(operator: Operator, recompute: Recompute) -> bool:
 
 def _saved(operators: Sequence[Operator]) -> float:
     return sum(operator.saved for operator in operators)
+
+
+def _gradients(operators: Sequence[Operator], shard: Shard) -> float:
+    """What the backward pass of the largest product holds: gradients of its weight, output and input [B].
+
+    The weight's is made in the dtype of the activations before it is added to the main gradients.
+    """
+    return shard.element_bytes * max((_elements(operator.work) for operator in operators), default=0.0)
+
+
+def _elements(work: Work) -> float:
+    if isinstance(work, Gemm):
+        return float(work.n * work.k + work.m * (work.n + work.k))
+    if isinstance(work, GroupedGemm):
+        return work.groups * (work.n * work.k + work.tokens * (work.n + work.k))
+    return 0.0
 
 
 def _exchange_buffers(operators: Sequence[Operator]) -> float:

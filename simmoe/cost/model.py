@@ -3,8 +3,9 @@
 from collections import OrderedDict
 from collections.abc import Hashable
 
-from simmoe.cost.collectives import collective_time, exchange_time
+from simmoe.cost.collectives import collective_time
 from simmoe.cost.device import device_of, kernel_time
+from simmoe.cost.exchange import exchange_time
 from simmoe.cost.faults import Effects, effects_on
 from simmoe.cost.groups import GroupShape, domain_of_devices, group_shape, node_of_devices, stage_groups
 from simmoe.cost.network import Network, network_of
@@ -40,8 +41,9 @@ class StageCost:
     def __init__(self, scenario: Scenario, stage: int, group: int, device: int | None = None) -> None:
         cluster, stages = scenario.cluster, scenario.plan.stages
         here = stages[stage]
-        self.device = device_of(cluster.groups[group].node.accelerator)
         self.training = scenario.training
+        accelerator = cluster.groups[group].node.accelerator
+        self.device = device_of(accelerator, sustained=self.training.sustained)
         self.network: Network = network_of(cluster, group)
         self.mixed: Network = network_of(cluster, group, unlike=True)
         self.shapes: dict[str, GroupShape] = _group_shapes(here, cluster)
@@ -72,11 +74,17 @@ class StageCost:
             if isinstance(work, Collective):
                 return collective_time(work, shape, network)
             return exchange_time(work, shape, network)
-        seconds = kernel_time(work, self.device, self.training.precision, self.training.software)
+        seconds = kernel_time(
+            work,
+            self.device,
+            self.training.precision,
+            self.training.software,
+            fp8_attention=self.training.fp8_attention,
+        )
         return seconds * self.effects.slowdown
 
 
-_KINDS = ("tp", "cp", "dp", "etp", "ep", "edp")
+_KINDS = ("tp", "cp", "dp", "etp", "ep", "edp", "shard", "replica")
 _shapes: OrderedDict[Hashable, dict[str, GroupShape]] = OrderedDict()
 _MOST_SHAPES = 128
 
@@ -104,4 +112,6 @@ def _boundary_shape(scenario: Scenario, here: Stage, there: Stage) -> GroupShape
     pairs = min(here.devices, there.devices)
     same = bool((domain[first : first + pairs] == domain[second : second + pairs]).all())
     unlike = bool((group[first : first + pairs] != group[second : second + pairs]).any())
-    return GroupShape(2, 2, 1, unlike) if same else GroupShape(2, 1, 2, unlike)
+    node = node_of_devices(scenario.cluster)
+    beside = bool((node[first : first + pairs] == node[second : second + pairs]).all())
+    return GroupShape(2, 2, 1, unlike) if same else GroupShape(2, 1, 2, unlike, one_node=beside)

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from simmoe.cost.groups import GroupShape
 from simmoe.errors import SpecError
-from simmoe.specs.hardware import Cluster, CollectiveFit, Fabric, NodeGroup
+from simmoe.specs.base import Quantity
+from simmoe.specs.hardware import Cluster, CollectiveFit, ExchangeFit, Fabric, Link, NodeGroup
 
 
 class Wire(NamedTuple):
@@ -13,6 +14,15 @@ class Wire(NamedTuple):
 
     bandwidth: float
     latency: float
+
+
+class Small(NamedTuple):
+    """A `simmoe.specs.hardware.SmallMessages` as plain numbers [B, s, B/s, s/sqrt(B)]."""
+
+    below: float
+    latency: float
+    bus_bandwidth: float
+    sqrt_term: float
 
 
 class Fit(NamedTuple):
@@ -24,6 +34,58 @@ class Fit(NamedTuple):
     bus_bandwidth: float
     sqrt_term: float
     peak: float
+    small: Small | None = None
+
+
+class PortFit(NamedTuple):
+    """A collective between scale-up domains.
+
+    Attributes
+    ----------
+    collective : str
+        Which one.
+    domains : int
+        How many domains it was measured on.
+    latency : float
+        Of an empty one [s].
+    share : float
+        Bandwidth relative to `Network.port` [1].
+    root : float
+        Time for the root of the bytes over one rank's share of the ports, as messages slowly approach it [s/sqrt(B)].
+    peak : float
+        The largest bandwidth, relative to `Network.port` [1].
+    """
+
+    collective: str
+    domains: int
+    latency: float
+    share: float
+    root: float = 0.0
+    peak: float = math.inf
+
+
+class ExchangeRate(NamedTuple):
+    """One way of `simmoe.specs.hardware.ExchangeFit`: bandwidth [B/s], latency [s] and time of a token copy [s]."""
+
+    bandwidth: float
+    latency: float
+    message: float = 0.0
+
+
+class Exchange(NamedTuple):
+    """Dispatch and combine of a library over one kind of wire; on a port the bandwidth is relative to it [1].
+
+    `forward` is the share of the rates that is left while tokens also pass to and from the network [1].
+    """
+
+    library: str
+    dispatch: ExchangeRate
+    combine: ExchangeRate
+    forward: float = 1.0
+
+
+# Libraries whose kernels another one takes over where it was not measured itself.
+STANDS_FOR = {"hybridep": "deepep", "uccl": "deepep", "deepep": "hybridep"}
 
 
 class Network(NamedTuple):
@@ -47,6 +109,10 @@ class Network(NamedTuple):
         An accelerator's share of the node's network ports, achievable.
     host : Wire
         Between scale-up domains of one node, over PCIe and the host bridge.
+    port_fits : tuple of PortFit
+        Measured collectives between domains.
+    exchanges, port_exchanges : tuple of Exchange
+        Measured dispatch and combine on the scale-up link and on the ports.
     """
 
     scale_up_bandwidth: float
@@ -57,6 +123,9 @@ class Network(NamedTuple):
     fits: tuple[Fit, ...]
     port: Wire
     host: Wire
+    port_fits: tuple[PortFit, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
+    port_exchanges: tuple[Exchange, ...] = ()
 
     def local_wire(self, ranks: int) -> Wire:
         """The scale-up link as `ranks` of the domain see it: in a mesh only the links between them carry traffic."""
@@ -80,6 +149,38 @@ class Network(NamedTuple):
                 ]
             )
         return wire
+
+    def scale_up_exchange(self, library: str, shape: GroupShape, *, combine: bool) -> ExchangeRate:
+        """What a library reaches on the scale-up link; unmeasured, what large messages reach and one latency."""
+        known = _exchange(self.exchanges, library)
+        if known is None:
+            return ExchangeRate(self.scale_up_bandwidth * self.scale_up_achievable, self.scale_up_latency)
+        rate, kept = known.combine if combine else known.dispatch, 1.0 if shape.local else known.forward
+        return rate._replace(bandwidth=rate.bandwidth * kept, message=rate.message / kept)
+
+    def outer_exchange(self, library: str, shape: GroupShape, *, combine: bool) -> ExchangeRate:
+        """What a library reaches between the domains of a group; unmeasured, the wire itself.
+
+        Raises
+        ------
+        SpecError
+            If the node has no network port.
+        """
+        wire = self.outer(shape)
+        known = None if shape.one_node else _exchange(self.port_exchanges, library)
+        if known is None:
+            return ExchangeRate(wire.bandwidth, 0.0)
+        rate = known.combine if combine else known.dispatch
+        return rate._replace(bandwidth=rate.bandwidth * wire.bandwidth)
+
+
+def _exchange(known: tuple[Exchange, ...], library: str) -> Exchange | None:
+    """What was measured of a library, or of the one that stands for it."""
+    for name in (library, STANDS_FOR.get(library, "deepep")):
+        for exchange in known:
+            if exchange.library == name:
+                return exchange
+    return None
 
 
 def network_of(cluster: Cluster, group: int, *, unlike: bool = False) -> Network:
@@ -129,10 +230,14 @@ def _network(group: NodeGroup, fabric: Fabric) -> Network:
         fits=tuple(_plain(fit) for fit in link.collectives),
         port=Wire(port, fabric.port_latency),
         host=Wire(node.pcie.bandwidth.value * node.pcie.achievable.value, node.pcie.latency.value),
+        port_fits=tuple(_port_fit(fit, fabric.link, share) for fit in fabric.link.collectives),
+        exchanges=tuple(_plain_exchange(one, link.bandwidth.value) for one in link.exchanges),
+        port_exchanges=tuple(_plain_exchange(one, 1 / fabric.link.achievable.value) for one in fabric.link.exchanges),
     )
 
 
 def _plain(fit: CollectiveFit) -> Fit:
+    small = fit.small
     return Fit(
         collective=fit.collective,
         ranks=fit.ranks,
@@ -140,11 +245,46 @@ def _plain(fit: CollectiveFit) -> Fit:
         bus_bandwidth=fit.bus_bandwidth.value,
         sqrt_term=fit.sqrt_term.value if fit.sqrt_term is not None else 0.0,
         peak=fit.peak_bus_bandwidth.value if fit.peak_bus_bandwidth is not None else math.inf,
+        small=None
+        if small is None
+        else Small(
+            small.below.value,
+            small.latency.value,
+            small.bus_bandwidth.value,
+            small.sqrt_term.value if small.sqrt_term is not None else 0.0,
+        ),
     )
 
 
-def fit_for(network: Network, collective: str, ranks: int) -> Fit | None:
-    """The fit of a collective for a number of ranks, between or beyond those measured.
+def _port_fit(fit: CollectiveFit, link: Link, ports: float) -> PortFit:
+    """A fit of one port for a rank that has `ports` of them: n/B + c sqrt(n) of the port, n what it carries."""
+    reached = link.bandwidth.value * link.achievable.value
+    return PortFit(
+        collective=fit.collective,
+        domains=fit.ranks,
+        latency=fit.latency.value,
+        share=fit.bus_bandwidth.value / reached,
+        root=fit.sqrt_term.value / math.sqrt(ports) if fit.sqrt_term is not None else 0.0,
+        peak=fit.peak_bus_bandwidth.value / reached if fit.peak_bus_bandwidth is not None else math.inf,
+    )
+
+
+def _plain_exchange(fit: ExchangeFit, scale: float) -> Exchange:
+    """The two ways of a fit, with bandwidths as fractions of the link times `scale`."""
+
+    def rate(share: Quantity, latency: Quantity, message: Quantity | None) -> ExchangeRate:
+        return ExchangeRate(share.value * scale, latency.value, message.value if message is not None else 0.0)
+
+    return Exchange(
+        fit.library,
+        rate(fit.dispatch, fit.dispatch_latency, fit.dispatch_message),
+        rate(fit.combine, fit.combine_latency, fit.combine_message),
+        fit.forward.value if fit.forward is not None else 1.0,
+    )
+
+
+def fits_for(network: Network, collective: str, ranks: int) -> tuple[tuple[float, Fit], ...]:
+    """The fits of a collective for a number of ranks, between or beyond those measured.
 
     Parameters
     ----------
@@ -157,12 +297,12 @@ def fit_for(network: Network, collective: str, ranks: int) -> Fit | None:
 
     Returns
     -------
-    Fit or None
-        None if the collective was not measured on this link.
+    tuple of (float, Fit)
+        Weights of sum 1, and the fits whose times they are of; none if the collective was not measured on this link.
 
     Notes
     -----
-    Between two measured numbers of ranks every parameter is interpolated over log2(ranks). Above the largest the
+    Between two measured numbers of ranks the times are interpolated over log2(ranks). Above the largest the
     bus bandwidth stays (which is what a switch does) and the latency grows with log2(ranks); below the smallest
     both stay, save that a mesh of direct links loses bandwidth as (ranks - 1). Both are extrapolations.
 
@@ -172,37 +312,82 @@ def fit_for(network: Network, collective: str, ranks: int) -> Fit | None:
 
     >>> fits = (Fit("all_gather", 2, 10e-6, 100e9, 0.0, math.inf), Fit("all_gather", 8, 20e-6, 300e9, 0.0, math.inf))
     >>> network = Network(450e9, 0.8, 0.0, "switch", 8, fits, Wire(50e9, 0.0), Wire(20e9, 0.0))
-    >>> fit = fit_for(network, "all_gather", 4)
-    >>> round(fit.latency * 1e6), round(fit.bus_bandwidth / 1e9)
-    (15, 200)
+    >>> [(weight, round(fit.latency * 1e6)) for weight, fit in fits_for(network, "all_gather", 4)]
+    [(0.5, 10), (0.5, 20)]
     """
     known = sorted((fit for fit in network.fits if fit.collective == collective), key=lambda fit: fit.ranks)
     if not known:
-        return None
-    above = next((fit for fit in known if fit.ranks >= ranks), None)
-    below = next((fit for fit in reversed(known) if fit.ranks <= ranks), None)
-    if above is None:
-        last = known[-1]
-        growth = math.log2(ranks) / math.log2(last.ranks)
-        return last._replace(ranks=ranks, latency=last.latency * growth)
-    if below is None:
-        first = known[0]
+        return ()
+    first, last = known[0], known[-1]
+    if ranks > last.ranks:
+        return ((1.0, _more_ranks(last, ranks)),)
+    if ranks < first.ranks:
         share = (ranks - 1) / (first.ranks - 1) if network.topology == "mesh" else 1.0
-        return first._replace(ranks=ranks, bus_bandwidth=first.bus_bandwidth * share, peak=first.peak * share)
-    return below if below.ranks == ranks else _between(below, above, ranks)
-
-
-def _between(below: Fit, above: Fit, ranks: int) -> Fit:
+        return ((1.0, first._replace(ranks=ranks, bus_bandwidth=first.bus_bandwidth * share, peak=first.peak * share)),)
+    above = next(fit for fit in known if fit.ranks >= ranks)
+    if above.ranks == ranks:
+        return ((1.0, above),)
+    below = next(fit for fit in reversed(known) if fit.ranks < ranks)
     weight = math.log2(ranks / below.ranks) / math.log2(above.ranks / below.ranks)
+    return (1.0 - weight, below._replace(ranks=ranks)), (weight, above._replace(ranks=ranks))
+
+
+def _more_ranks(fit: Fit, ranks: int) -> Fit:
+    """A fit for more ranks: its latencies grow with the steps of a tree."""
+    growth = math.log2(ranks) / math.log2(fit.ranks)
+    small = None if fit.small is None else fit.small._replace(latency=fit.small.latency * growth)
+    return fit._replace(ranks=ranks, latency=fit.latency * growth, small=small)
+
+
+def port_fit_for(network: Network, collective: str, domains: int) -> PortFit | None:
+    """The fit of a collective between domains for a number of them, between or beyond those measured.
+
+    Parameters
+    ----------
+    network : Network
+        Holds the measured fits of its ports.
+    collective : str
+        Which collective.
+    domains : int
+        At least 2.
+
+    Returns
+    -------
+    PortFit or None
+        None if the collective was not measured on this port.
+
+    Notes
+    -----
+    Between two measured numbers of domains every parameter is interpolated over log2(domains), below and above they
+    stay.
+
+    Examples
+    --------
+    >>> fits = (PortFit("all_to_all", 2, 100e-6, 1.0), PortFit("all_to_all", 8, 200e-6, 0.8))
+    >>> network = Network(450e9, 0.8, 0.0, "switch", 8, (), Wire(50e9, 0.0), Wire(20e9, 0.0), fits)
+    >>> fit = port_fit_for(network, "all_to_all", 4)
+    >>> round(fit.latency * 1e6), fit.share
+    (150, 0.9)
+    """
+    known = sorted((fit for fit in network.port_fits if fit.collective == collective), key=lambda fit: fit.domains)
+    if not known:
+        return None
+    if domains >= known[-1].domains:
+        return known[-1]._replace(domains=domains)
+    if domains <= known[0].domains:
+        return known[0]._replace(domains=domains)
+    above = next(fit for fit in known if fit.domains > domains)
+    below = next(fit for fit in reversed(known) if fit.domains <= domains)
+    weight = math.log2(domains / below.domains) / math.log2(above.domains / below.domains)
 
     def mix(low: float, high: float) -> float:
         return low if low == high else (1.0 - weight) * low + weight * high
 
-    return Fit(
-        collective=below.collective,
-        ranks=ranks,
+    return PortFit(
+        collective=collective,
+        domains=domains,
         latency=mix(below.latency, above.latency),
-        bus_bandwidth=mix(below.bus_bandwidth, above.bus_bandwidth),
-        sqrt_term=mix(below.sqrt_term, above.sqrt_term),
+        share=mix(below.share, above.share),
+        root=mix(below.root, above.root),
         peak=mix(below.peak, above.peak),
     )

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 Pass = Literal["forward", "dgrad", "wgrad"]
 CollectiveName = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
-GroupName = Literal["tp", "cp", "ep", "etp", "dp", "edp", "pp"]
+GroupName = Literal["tp", "cp", "ep", "etp", "dp", "edp", "shard", "replica", "pp"]
 
 
 class Gemm(NamedTuple):
@@ -75,6 +75,13 @@ class AttentionCore(NamedTuple):
         return self.queries * self.keys * (0.5 if self.causal else 1.0)
 
     @property
+    def most_keys(self) -> int:
+        """Keys that the last query sees: all, or those inside its window."""
+        if self.window is None:
+            return self.keys
+        return min(self.keys, self.window if self.causal else 2 * self.window)
+
+    @property
     def flops(self) -> float:
         """Forward: 2 products; backward: 5 products of which one recomputes the scores [FLOP].
 
@@ -86,19 +93,25 @@ class AttentionCore(NamedTuple):
 
 
 class MemoryBound(NamedTuple):
-    """An operator limited by memory traffic."""
+    """An operator limited by memory traffic; `gradient_bytes` is that of its backward pass where no rule gives it."""
 
     operator: Literal["elementwise", "norm", "softmax", "permute", "cross_entropy", "optimizer", "cast"]
     bytes: float
     kernels: int = 1
+    gradient_bytes: float | None = None
 
 
 class Collective(NamedTuple):
-    """One collective over a group; `bytes` is the nccl-tests size, the full buffer of one rank."""
+    """One collective over a group; `bytes` is the nccl-tests size, the full buffer of one rank.
+
+    `gradient_bytes` is the size of its dual in the backward pass where that differs: under fp8 activations are
+    gathered in 8 bits and gradients summed in 16.
+    """
 
     collective: CollectiveName
     group: GroupName
     bytes: float
+    gradient_bytes: float | None = None
 
 
 class TokenExchange(NamedTuple):
@@ -107,7 +120,8 @@ class TokenExchange(NamedTuple):
     NCCL sends every one of the top_k copies; a deduplicating dispatcher (DeepEP, HybridEP) sends one per destination
     domain over the network. Under group-limited routing a token visits at most `group_limit` of `num_groups` expert
     groups, each of which stands on one domain or on neighbouring ones; 0 = no limit. `load` and `domain_load` are what
-    the busiest rank and the busiest domain receive, relative to the mean.
+    the busiest rank and the busiest domain receive, relative to the mean. `library` is the one whose numbers the links
+    hold.
     """
 
     tokens: float
@@ -120,6 +134,7 @@ class TokenExchange(NamedTuple):
     combine: bool = False
     load: float = 1.0
     domain_load: float = 1.0
+    library: str = "deepep"
 
 
 class HostLaunch(NamedTuple):

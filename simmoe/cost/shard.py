@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from simmoe.specs.model import Model
 from simmoe.specs.plan import Plan, Stage
-from simmoe.specs.workload import Routing, Training
+from simmoe.specs.workload import Precision, Routing, Training
 
 
 class Shard(NamedTuple):
@@ -21,9 +21,13 @@ class Shard(NamedTuple):
     element_bytes : int
         Bytes of one activation element.
     fp8 : bool
-        Weight GEMMs read 8-bit inputs, cast by operators of their own.
+        Weight GEMMs read 8-bit or 4-bit inputs, cast by operators of their own.
+    cast_bytes, cast_size : float
+        Bytes that casting one element moves, and of the element it makes.
     fused_attention : bool
         Scores never reach memory.
+    fused_experts : bool
+        Gated experts without biases are activated, and the result cast, inside the grouped GEMMs.
     fused_loss : bool
         The loss keeps no second copy of the logits.
     dispatcher : str
@@ -47,7 +51,10 @@ class Shard(NamedTuple):
     sequence_parallel: bool = False
     element_bytes: int = 2
     fp8: bool = False
+    cast_bytes: float = 4.0
+    cast_size: float = 1.0
     fused_attention: bool = True
+    fused_experts: bool = False
     fused_loss: bool = True
     dispatcher: str = "alltoall"
     capacity_factor: float = 1.0
@@ -65,6 +72,21 @@ class Shard(NamedTuple):
     def local_tokens(self) -> float:
         """Tokens of a micro-batch where sequence parallelism splits them."""
         return self.tokens / self.tensor if self.sequence_parallel else float(self.tokens)
+
+    @property
+    def gemm_bytes(self) -> float:
+        """Bytes of one element as weight GEMMs read it."""
+        return self.cast_size if self.fp8 else self.element_bytes
+
+    @property
+    def column_parallel(self) -> tuple[float, float]:
+        """Ranks that share the cast of the input and of the output's gradient of a column-parallel GEMM."""
+        return (float(self.tensor), 1.0) if self.sequence_parallel else (1.0, 1.0)
+
+    @property
+    def row_parallel(self) -> tuple[float, float]:
+        """The same of a row-parallel GEMM, whose output is what sequence parallelism splits."""
+        return (1.0, float(self.tensor)) if self.sequence_parallel else (1.0, 1.0)
 
     def expert_rows(self, top_k: int) -> float:
         """Token copies that the experts of one rank work on.
@@ -88,8 +110,11 @@ def shard_of(stage: Stage, plan: Plan, training: Training, routing: Routing) -> 
         expert_tensor=stage.expert_tensor_parallel,
         sequence_parallel=plan.sequence_parallel and stage.tensor_parallel > 1,
         element_bytes=precision.activation_bytes,
-        fp8=precision.is_fp8,
+        fp8=precision.casts,
+        cast_bytes=precision.cast_bytes,
+        cast_size=precision.gemm_bytes,
         fused_attention=software.attention == "fused",
+        fused_experts=software.fused_grouped_mlp and precision is Precision.MXFP8,
         fused_loss=software.fused_cross_entropy,
         dispatcher=plan.dispatcher,
         capacity_factor=_copies_sent(routing),

@@ -8,15 +8,20 @@ for all of them. So it is with devices that faults make unlike.
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from simmoe.cost.gradients import move_gradients
 from simmoe.cost.model import StageCost
 from simmoe.cost.operators import Collective, Operator
 from simmoe.cost.shard import Shard, shard_of
+from simmoe.graph.blocking import with_blocking_launches, with_receive
 from simmoe.graph.classes import DeviceClass, device_classes
 from simmoe.graph.custom_schedule import ScheduleTable, check_schedule, parse_schedule
 from simmoe.graph.dualpipe import dualpipe, dualpipe_v
-from simmoe.graph.fsdp import sharding_of, with_sharded_parameters
+from simmoe.graph.fsdp import beside_collectives, sharding_of, sharing_the_port, with_sharded_parameters
+from simmoe.graph.host import host_times
+from simmoe.graph.moved_gradients import with_moved_gradients
+from simmoe.graph.multiprocessors import exchange_multiprocessors, sharding_share
 from simmoe.graph.overlapped import overlapped
-from simmoe.graph.passes import HostTimes, Settings, backward_pass, forward_pass
+from simmoe.graph.passes import Pass, Settings, backward_pass, forward_pass
 from simmoe.graph.ranks import RankClass, StepGraph
 from simmoe.graph.repeats import Repeats, StageWork
 from simmoe.graph.schedules import Action, Kind, gpipe, interleaved, one_f_one_b
@@ -66,7 +71,7 @@ def micro_batches(scenario: Scenario) -> int:
     return training.global_batch_size // (training.micro_batch_size * scenario.plan.stages[0].data_parallel)
 
 
-def build_step(scenario: Scenario, *, fold: bool = True) -> StepGraph:
+def build_step(scenario: Scenario, *, fold: bool = True, contention: bool = True) -> StepGraph:
     """Build the task graph of one iteration.
 
     Parameters
@@ -75,6 +80,8 @@ def build_step(scenario: Scenario, *, fold: bool = True) -> StepGraph:
         With an expanded plan.
     fold : bool
         Simulate devices that do the same once; False gives every device its own rank (for tests: the times are equal).
+    contention : bool
+        Slow down what shares multiprocessors or the network port; False where the engine divides them itself.
 
     Returns
     -------
@@ -88,7 +95,11 @@ def build_step(scenario: Scenario, *, fold: bool = True) -> StepGraph:
         for part in parts:
             accelerator = scenario.cluster.groups[part.group].node.accelerator.id
             ranks.append(RankClass(number, accelerator, part.devices, part.first))
-            plans.append(_rank_plan(scenario, number, part, actions, table, repeats))
+            settings = stage_settings(scenario, scenario.plan.stages[number])
+            if contention:
+                share = _exchange_share(scenario, part.group)
+                settings = settings._replace(contention=True, exchange_share=share)
+            plans.append(_rank_plan(scenario, number, part, settings, actions, table, repeats))
     return with_skew(StepGraph(stamp(plans, table.operations), tuple(ranks)), scenario)
 
 
@@ -96,6 +107,7 @@ def _rank_plan(
     scenario: Scenario,
     number: int,
     part: DeviceClass,
+    settings: Settings,
     actions: tuple[Action, ...],
     table: OperationTable,
     repeats: Repeats,
@@ -104,7 +116,7 @@ def _rank_plan(
     stage = scenario.plan.stages[number]
     cost = StageCost(scenario, number, part.group, part.first)
     cost.share(repeats.seconds)
-    settings = stage_settings(scenario, stage)
+    settings = _beside_sharding(settings, scenario, part.group, cost)
     needed = sorted({(action.kind, action.chunk) for action in actions})
     leaves = tuple(
         _leaves_stage(scenario.plan, number, chunk, backward=backward)
@@ -134,6 +146,14 @@ def _rank_plan(
     )
 
 
+def _beside_sharding(settings: Settings, scenario: Scenario, group: int, cost: StageCost) -> Settings:
+    """The settings with the multiprocessors that sharded parameters keep from computing."""
+    if not (settings.contention and scenario.plan.layerwise):
+        return settings
+    node = scenario.cluster.groups[group].node
+    return settings._replace(sharding_share=sharding_share(scenario.plan, cost.shapes, node))
+
+
 def _stage_work(
     scenario: Scenario,
     number: int,
@@ -144,7 +164,8 @@ def _stage_work(
 ) -> StageWork:
     """What a rank of a stage does: its passes, and what frames them."""
     stage = scenario.plan.stages[number]
-    layers = buckets(scenario.model, stage) if scenario.plan.sharding == "zero3" else []
+    apart = scenario.training.software.weight_gradients != "fused"
+    layers = buckets(scenario.model, stage) if scenario.plan.layerwise or apart else []
     templates = {key: _template(scenario, number, key, settings, cost, table, layers) for key in needed}
     ends = step_ends(scenario, stage, cost.shapes)
     before, after = (make_template(part, None, cost.seconds, table) for part in (ends.before, ends.after))
@@ -158,22 +179,49 @@ def _template(
     settings: Settings,
     cost: StageCost,
     table: OperationTable,
-    sharded: Sequence[Bucket],
+    layers: Sequence[Bucket],
 ) -> Template:
-    """The template of one kind of pass through one chunk of a stage, with the layers whose parameters are sharded."""
+    """The template of one kind of pass through one chunk of a stage, whose weights stand in `layers`."""
     kind, place = key
-    backward = kind is not Kind.FORWARD
-    chunk = scenario.plan.stages[number].chunks[place]
+    backward, plan, software = kind is not Kind.FORWARD, scenario.plan, scenario.training.software
+    chunk = plan.stages[number].chunks[place]
+    passed = _pass(scenario, number, key, settings, cost, [bucket for bucket in layers if bucket.chunk == place])
+    if software.blocking_launches:
+        passed = with_blocking_launches(passed)
+    send = None
+    if kind is not Kind.WEIGHT_GRADIENT:
+        transfer = _send(scenario, settings.shard, backward=backward)
+        send = transfer if _leaves_stage(plan, number, chunk, backward=backward) else None
+        if software.blocking_transfers and _leaves_stage(plan, number, chunk, backward=not backward):
+            passed = with_receive(passed, transfer)
+    template = make_template(passed, send, cost.seconds, table, settings.exchange_share)
+    if plan.layerwise and settings.contention:
+        return beside_collectives(sharing_the_port(template, cost.shapes), settings.sharding_share)
+    return template
+
+
+def _pass(
+    scenario: Scenario,
+    number: int,
+    key: tuple[Kind, int],
+    settings: Settings,
+    cost: StageCost,
+    layers: Sequence[Bucket],
+) -> Pass:
+    """One kind of pass through one chunk of a stage, with what its layers do to their weights and gradients."""
+    kind, place = key
+    backward, plan, training = kind is not Kind.FORWARD, scenario.plan, scenario.training
+    chunk = plan.stages[number].chunks[place]
     passed = backward_pass(chunk, settings) if backward else forward_pass(chunk, settings)
     if kind in {Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT}:
         passed = split_backward(passed)[kind is Kind.WEIGHT_GRADIENT]
-    if sharded:
-        sharding = sharding_of(sharded, place, scenario.plan, scenario.training, cost.shapes)
+    if backward and kind is not Kind.INPUT_GRADIENT and training.software.weight_gradients != "fused":
+        moves = {bucket.layer: move_gradients(bucket.weights, training) for bucket in layers}
+        passed = with_moved_gradients(passed, moves)
+    if plan.layerwise:
+        sharding = sharding_of(layers, place, plan, training, cost.shapes, backward=backward)
         passed = with_sharded_parameters(passed, sharding, backward=backward)
-    send = None
-    if kind is not Kind.WEIGHT_GRADIENT and _leaves_stage(scenario.plan, number, chunk, backward=backward):
-        send = _send(scenario, settings.shard, backward=backward)
-    return make_template(passed, send, cost.seconds, table)
+    return passed
 
 
 def _leaves_stage(plan: Plan, number: int, chunk: Chunk, *, backward: bool) -> bool:
@@ -186,23 +234,34 @@ def _leaves_stage(plan: Plan, number: int, chunk: Chunk, *, backward: bool) -> b
 
 def stage_settings(scenario: Scenario, stage: Stage) -> Settings:
     """What shapes the passes of a stage."""
-    software, training, plan = scenario.training.software, scenario.training, scenario.plan
-    extra = software.host_fp8_layer.value if training.precision.is_fp8 else 0.0
-    dense, moe = software.host_dense_layer.value, software.host_moe_layer.value
-    sync = software.host_sync and not scenario.routing.pad_to_capacity and stage.expert_parallel > 1
-    host = HostTimes() if plan.cuda_graph else HostTimes(dense + extra / 2, max(0.0, moe - dense) + extra / 2, sync)
+    training, plan = scenario.training, scenario.plan
     return Settings(
         model=scenario.model,
         shard=shard_of(stage, plan, training, scenario.routing),
         recompute=stage.recompute,
-        host=host,
+        host=host_times(scenario, stage),
         tp_overlap=plan.tp_comm_overlap and stage.tensor_parallel > 1,
         delayed_wgrad=plan.overlap_dispatch_backward_with_experts_wgrad and stage.expert_parallel > 1,
     )
 
 
+def _exchange_share(scenario: Scenario, group: int) -> float:
+    """The share of an accelerator's multiprocessors that an expert exchange occupies, where it overlaps computation."""
+    if not scenario.plan.overlap_moe_expert_parallel_comm:
+        return 0.0
+    node = scenario.cluster.groups[group].node
+    return exchange_multiprocessors(scenario.plan, node) / node.accelerator.sm_count.value
+
+
 def _send(scenario: Scenario, shard: Shard, *, backward: bool) -> Operator:
-    """Activations to the next stage, or their gradients to the one before."""
-    size = shard.element_bytes * shard.local_tokens * scenario.model.hidden_size
+    """Activations to the next stage, or their gradients to the one before.
+
+    The gather that follows a scattered transfer is left out: on NVLink it takes a tenth of the transfer.
+    """
+    scattered = scenario.training.software.scatter_gather_tensors_in_pipeline
+    tokens = shard.tokens / shard.tensor if scattered else shard.local_tokens
+    size = shard.element_bytes * tokens * scenario.model.hidden_size
     name, stream = ("pipeline.send_gradient", "pp_backward") if backward else ("pipeline.send", "pp_forward")
+    if scenario.training.software.blocking_transfers:
+        stream = "compute"
     return Operator(name, "send_recv", Collective("send_recv", "pp", size), stream)

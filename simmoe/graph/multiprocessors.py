@@ -1,13 +1,13 @@
 """How many multiprocessors communication keeps from computing while it runs."""
 
 from simmoe.cost.groups import GroupShape
-from simmoe.cost.operators import Collective, TokenExchange
+from simmoe.cost.operators import Collective, GroupName, TokenExchange
 from simmoe.specs.hardware import Node
 from simmoe.specs.plan import Plan
 
 # DeepSeek-V3 (arXiv 2412.19437, section 3.2.2): 20 of 132; DeepEP's README @dd758ca and aiconfigurator measure with
-# 24. HybridEP: Megatron-Core's default, 16. Kind: paper, documentation.
-DISPATCHER = {"deepep": 20, "hybridep": 16}
+# 24. HybridEP: Megatron-Core's default, 16. UCCL-EP has DeepEP's interface and defaults. Kind: paper, documentation.
+DISPATCHER = {"deepep": 20, "hybridep": 16, "uccl": 20}
 # NCCL occupies one multiprocessor a channel: rings "16 or more", with SHARP in the NVLink switch "6 or fewer" (NVIDIA,
 # "Enabling Fast Inference and Resilient Training with NCCL 2.27", 2025; the few need registered buffers, else it is
 # 16, too: src/transport/nvls.cc). Kind: documentation.
@@ -60,9 +60,23 @@ def held_multiprocessors(work: Collective | TokenExchange, shape: GroupShape, pl
     return float(min(_channels(work, shape, plan, node), round(part.sm_count.value)))
 
 
+def sharding_share(plan: Plan, shapes: dict[str, GroupShape], node: Node) -> float:
+    """The part of the multiprocessors that gathers and scatters of sharded parameters hold [1]."""
+    group: GroupName = "dp" if plan.sharding_group is None else "shard"
+    if shapes[group].size == 1:
+        return 0.0
+    held = held_multiprocessors(Collective("all_gather", group, 0.0), shapes[group], plan, node)
+    return held / node.accelerator.sm_count.value
+
+
+def exchange_multiprocessors(plan: Plan, node: Node) -> int:
+    """Multiprocessors that a dispatch or combine occupies: the dispatcher's, or a channel each of NCCL."""
+    return DISPATCHER.get(plan.dispatcher) or _ring(node)
+
+
 def _channels(work: Collective | TokenExchange, shape: GroupShape, plan: Plan, node: Node) -> int:
     if isinstance(work, TokenExchange):
-        return DISPATCHER[plan.dispatcher] if work.deduplicated else _ring(node)
+        return exchange_multiprocessors(plan, node)
     if work.collective == "send_recv":
         return TRANSFER
     reducing = shape.local and work.collective != "all_to_all" and node.scale_up.topology == "switch"

@@ -11,6 +11,7 @@ from simmoe.cost.backward import backward, recomputed
 from simmoe.cost.layers import chunk_work
 from simmoe.cost.operators import Collective, Gemm, GroupedGemm, HostLaunch, Operator, TokenExchange
 from simmoe.cost.shard import Shard
+from simmoe.graph.host import HostTimes
 from simmoe.specs.model import Model
 from simmoe.specs.plan import Chunk, Recompute
 
@@ -57,26 +58,11 @@ class Pass(NamedTuple):
     leftover: tuple[int, ...] = ()
 
 
-class HostTimes(NamedTuple):
-    """Host time to launch the parts of a layer [s]; zero where a CUDA graph replays them.
-
-    Attributes
-    ----------
-    dense : float
-        A dense layer, or the attention half of a MoE layer up to the router.
-    moe : float
-        The rest of a MoE layer.
-    sync : bool
-        The host reads token counts back before it launches the rest of a MoE layer.
-    """
-
-    dense: float = 0.0
-    moe: float = 0.0
-    sync: bool = False
-
-
 class Settings(NamedTuple):
-    """What shapes the passes of a stage besides its chunk."""
+    """What shapes the passes of a stage besides its chunk.
+
+    `exchange_share` as in `simmoe.graph.template.Template`, `sharding_share` of `simmoe.graph.multiprocessors`.
+    """
 
     model: Model
     shard: Shard
@@ -84,6 +70,9 @@ class Settings(NamedTuple):
     host: HostTimes
     tp_overlap: bool
     delayed_wgrad: bool = False
+    contention: bool = False
+    exchange_share: float = 0.0
+    sharding_share: float = 0.0
 
 
 class _Builder:
@@ -153,14 +142,29 @@ def _first_device_step(builder: _Builder, first: int) -> tuple[int, ...]:
 def _add_layer_forward(builder: _Builder, operators: Sequence[Operator], settings: Settings) -> None:
     """A whole layer with its host launches; the host waits for the router where token counts are needed."""
     host = settings.host
-    builder.launch(host.dense)
-    router = next((i for i, operator in enumerate(operators) if operator.name == "moe.topk"), None)
-    if router is None:
-        _add_forward(builder, operators, settings)
+    middle = _second_half(operators)
+    _launched(builder, operators[:middle], host.attention, settings)
+    if not _has_experts(operators):
+        _launched(builder, operators[middle:], host.mlp, settings)
         return
-    _add_forward(builder, operators[: router + 1], settings)
-    builder.launch(host.moe, builder.tail if host.sync else ())
-    _add_forward(builder, operators[router + 1 :], settings)
+    router = next(i for i, operator in enumerate(operators) if operator.name == "moe.topk") + 1
+    _launched(builder, operators[middle:router], host.router, settings)
+    _launched(builder, operators[router:], host.experts, settings, builder.tail if host.sync else ())
+
+
+def _launched(
+    builder: _Builder, operators: Sequence[Operator], seconds: float, settings: Settings, after: tuple[int, ...] = ()
+) -> None:
+    """Operators that the host launches one by one: the first waits for the first launch, the last for all."""
+    builder.launch(seconds / max(len(operators), 1), after)
+    _add_forward(builder, operators[:-1], settings)
+    builder.launch(seconds - seconds / max(len(operators), 1))
+    _add_forward(builder, operators[-1:], settings)
+
+
+def _second_half(operators: Sequence[Operator]) -> int:
+    """Where the MLP or MoE half of a layer begins."""
+    return next((i for i, o in enumerate(operators) if o.name in {"mlp.norm", "moe.norm"}), len(operators))
 
 
 def _add_forward(builder: _Builder, operators: Sequence[Operator], settings: Settings) -> None:
@@ -254,8 +258,7 @@ def backward_pass(chunk: Chunk, settings: Settings) -> Pass:
         first = len(builder.steps)
         _add_backward(builder, part.after, settings)
         _add_recompute(builder, part.inside, settings, whole_layer=position < covered)
-        builder.launch(settings.host.dense + (settings.host.moe if _has_experts(part.inside) else 0.0))
-        _add_backward(builder, part.inside, settings)
+        _add_layer_backward(builder, part.inside, settings)
         _add_backward(builder, part.before, settings)
         builder.entries[part.layer] = _first_device_step(builder, first)
         builder.exits[part.layer] = builder.tail
@@ -277,6 +280,18 @@ def _add_recompute(builder: _Builder, operators: Sequence[Operator], settings: S
     else:
         _add_forward(builder, repeated, settings)
     builder.phase = "backward"
+
+
+def _add_layer_backward(builder: _Builder, operators: Sequence[Operator], settings: Settings) -> None:
+    """The gradients of a layer with their host launches, which take as long as those of the forward pass."""
+    host, middle = settings.host, _second_half(operators)
+    second = host.router + host.experts if _has_experts(operators) else host.mlp
+    for part, seconds in ((operators[middle:], second), (operators[:middle], host.attention)):
+        share = seconds / max(len(part), 1)
+        builder.launch(share)
+        _add_backward(builder, part[1:], settings)
+        builder.launch(seconds - share)
+        _add_backward(builder, part[:1], settings)
 
 
 def _add_backward(builder: _Builder, operators: Sequence[Operator], settings: Settings) -> None:

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmoe.cost.backward import backward
-from simmoe.cost.collectives import EXCHANGE_SCALE_UP, exchange_time, traffic_factor
+from simmoe.cost.collectives import traffic_factor
+from simmoe.cost.exchange import copies_bytes, exchange_traffic
 from simmoe.cost.groups import GroupShape, domain_of_devices, node_of_devices
 from simmoe.cost.model import StageCost
 from simmoe.cost.moe import moe_layer
-from simmoe.cost.network import Network, Wire
 from simmoe.cost.operators import Collective, CollectiveName, GroupName, Operator, TokenExchange
 from simmoe.cost.shard import shard_of
 from simmoe.graph.fluid import COMPUTE, Fluid, Route, make_fluid
@@ -32,7 +32,6 @@ from simmoe.specs.scenario import Scenario
 LEAF_NODES = 32
 MEMORY_BOUND = frozenset({"memory", "optimizer"})
 _NOTHING = 1e-30  # bytes, or tokens, of an exchange that is all latency
-_UNLIMITED = Wire(float("inf"), 0.0)
 Amounts = dict[int, float]
 
 
@@ -184,8 +183,7 @@ def _route(operation: Operation, site: _Site, receiver: _Site, links: _Links) ->
     known = site.exchanges.get((operation.name, operation.phase == "backward"))
     work = known or _collective(operation)
     shape = site.cost.shapes[operation.group]
-    network = site.cost.mixed if shape.unlike else site.cost.network
-    near, far = wire_bytes(work, shape, network)
+    near, far = wire_bytes(work, shape)
     seconds, latency = _seconds(work, site.cost), _seconds(_empty(work), site.cost)
     if near + far <= 0.0 or seconds <= latency:
         return None
@@ -217,7 +215,7 @@ def _empty(work: Collective | TokenExchange) -> Collective | TokenExchange:
     return work._replace(bytes=_NOTHING) if isinstance(work, Collective) else work._replace(tokens=_NOTHING)
 
 
-def wire_bytes(work: Collective | TokenExchange, shape: GroupShape, network: Network) -> tuple[float, float]:
+def wire_bytes(work: Collective | TokenExchange, shape: GroupShape) -> tuple[float, float]:
     """Bytes that a rank sends over its scale-up link and over the network.
 
     Parameters
@@ -225,8 +223,6 @@ def wire_bytes(work: Collective | TokenExchange, shape: GroupShape, network: Net
     work : Collective or TokenExchange
     shape : GroupShape
         Placement of the group.
-    network : Network
-        Only tells bytes from seconds.
 
     Returns
     -------
@@ -235,16 +231,15 @@ def wire_bytes(work: Collective | TokenExchange, shape: GroupShape, network: Net
 
     Notes
     -----
-    What `simmoe.cost.collectives` divides by bandwidths: all-reduce, all-gather and reduce-scatter of n bytes over D
-    domains of p ranks send f(p) n inside and f(D) n/p outside, with f = `traffic_factor`; an all-to-all (p-1)/N n and
-    (N-p)/N n; a deduplicated exchange each token once for each rank and domain that it visits.
+    What the cost layer divides by bandwidths: all-reduce, all-gather and reduce-scatter of n bytes over D domains of
+    p ranks send f(p) n inside and f(D) n/p outside, with f = `traffic_factor`; an all-to-all (p-1)/N n and (N-p)/N n;
+    a deduplicated exchange each token once for each rank and domain that it visits (`exchange_traffic`).
 
     Examples
     --------
     A reduce-scatter of 16 MB over 2 domains of 8 ranks:
 
-    >>> network = Network(400e9, 1.0, 0.0, "switch", 8, (), Wire(50e9, 0.0), Wire(20e9, 0.0))
-    >>> wire_bytes(Collective("reduce_scatter", "dp", 16e6), GroupShape(16, 8, 2), network)
+    >>> wire_bytes(Collective("reduce_scatter", "dp", 16e6), GroupShape(16, 8, 2))
     (14000000.0, 1000000.0)
     """
     if shape.size == 1:
@@ -252,8 +247,9 @@ def wire_bytes(work: Collective | TokenExchange, shape: GroupShape, network: Net
     if isinstance(work, Collective):
         return _collective_bytes(work, shape)
     if work.deduplicated:
-        return _exchange_bytes(work, shape, network)
-    return _collective_bytes(Collective("all_to_all", "ep", work.tokens * work.bytes_per_token * work.top_k), shape)
+        traffic = exchange_traffic(work, shape)
+        return traffic.near_bytes, traffic.far_bytes
+    return _collective_bytes(Collective("all_to_all", "ep", copies_bytes(work)), shape)
 
 
 def _collective_bytes(work: Collective, shape: GroupShape) -> tuple[float, float]:
@@ -266,16 +262,6 @@ def _collective_bytes(work: Collective, shape: GroupShape) -> tuple[float, float
         return size * (shape.per_domain - 1) / shape.size, size * (1.0 - shape.parallel_rails / shape.size)
     near = traffic_factor(work.collective, shape.per_domain) * size
     return near, traffic_factor(work.collective, shape.domains) * size / shape.parallel_rails
-
-
-def _exchange_bytes(work: TokenExchange, shape: GroupShape, network: Network) -> tuple[float, float]:
-    """Bytes of a deduplicated exchange, from its time when only one of the wires is finite."""
-    inside = exchange_time(work, shape, network._replace(port=_UNLIMITED, host=_UNLIMITED))
-    across = exchange_time(work, shape, network._replace(scale_up_bandwidth=float("inf")))
-    latency = exchange_time(work._replace(tokens=_NOTHING), shape, network)
-    rate = min(EXCHANGE_SCALE_UP, network.scale_up_achievable) * network.scale_up_bandwidth
-    far = 0.0 if shape.local else (across - latency) * network.outer(shape).bandwidth
-    return (inside - latency) * rate, far
 
 
 # ---------------------------------------------------------------- links

@@ -6,6 +6,7 @@ such a list and says how many micro-batches a stage must keep activations for.
 
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from operator import mul
 from typing import NamedTuple
 
@@ -113,12 +114,18 @@ def interleaved(
     'F0.0 F1.0 F2.0 F0.1 F1.1 F2.1 B0.1'
     """
     size = stages if group is None else group
+    forward, backward = _passes(micro_batches, chunks, size)
+    return _in_turn(forward, backward, 2 * (stages - 1 - stage) + (chunks - 1) * size)
+
+
+@lru_cache(maxsize=2)
+def _passes(micro_batches: int, chunks: int, size: int) -> tuple[list[Action], list[Action]]:
+    """The forward and the backward passes of every stage, in their order."""
     starts = range(0, micro_batches, size)
     groups = [range(start, min(start + size, micro_batches)) for start in starts]
     order = [(index, chunk) for part in groups for chunk in range(chunks) for index in part]
     forward = [Action(Kind.FORWARD, index, chunk) for index, chunk in order]
-    backward = [Action(Kind.BACKWARD, index, chunks - 1 - chunk) for index, chunk in order]
-    return _in_turn(forward, backward, 2 * (stages - 1 - stage) + (chunks - 1) * size)
+    return forward, [Action(Kind.BACKWARD, index, chunks - 1 - chunk) for index, chunk in order]
 
 
 def _in_turn(forward: list[Action], backward: list[Action], warm_up: int) -> tuple[Action, ...]:
@@ -151,19 +158,26 @@ def in_flight(actions: Sequence[Action], chunks: int, weights: Sequence[float] |
     alive: list[dict[int, Kind]] = [{} for _ in range(chunks)]
     weighed = [1.0] * chunks if weights is None else weights
     peak = tuple(0 for _ in range(chunks))
+    seen: set[tuple[int, ...]] = set()
     for action in actions:
         part = alive[action.chunk]
         before = part.pop(action.micro_batch, None)
         if before is not _BEFORE[action.kind]:
             raise InternalError(f"schedule: {action} does not follow the pass it needs, or repeats it")
-        if action.kind in {Kind.FORWARD, Kind.INPUT_GRADIENT}:
+        if action.kind in _STAYS:
             part[action.micro_batch] = action.kind
-        peak = max(peak, tuple(len(chunk) for chunk in alive), key=lambda held: sum(map(mul, held, weighed)))
+        if action.kind is Kind.FORWARD:  # nothing else adds
+            held = tuple(map(len, alive))
+            if held not in seen:
+                seen.add(held)
+                peak = max(peak, held, key=lambda counts: sum(map(mul, counts, weighed)))
     if any(alive):
         raise InternalError("schedule: a micro-batch is left without its backward pass")
     return peak
 
 
+# After which a micro-batch is still alive.
+_STAYS = {Kind.FORWARD, Kind.INPUT_GRADIENT}
 # What must have happened last to a micro-batch in a chunk before each kind of action.
 _BEFORE = {
     Kind.FORWARD: None,

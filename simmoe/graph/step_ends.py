@@ -92,7 +92,7 @@ def step_ends(scenario: Scenario, stage: Stage, shapes: dict[str, GroupShape]) -
     total = Weights(sum(part.weights.dense for part in parts), sum(part.weights.expert for part in parts))
     before: list[Step] = []
     gathered = []
-    layerwise = plan.sharding == "zero3"  # gathered and scattered inside the passes, see `simmoe.graph.fsdp`
+    layerwise = plan.layerwise  # gathered and scattered inside the passes, see `simmoe.graph.fsdp`
     for bucket in parts if plan.overlap_param_gather and not layerwise else ():
         for operator in between_ranks(gather_parameters(bucket.weights, plan), shapes):
             gathered.append((len(before), bucket))
@@ -103,7 +103,7 @@ def step_ends(scenario: Scenario, stage: Stage, shapes: dict[str, GroupShape]) -
         for operator in between_ranks(reduce_gradients(bucket.weights, plan, training), shapes):
             reduced.append((len(after), bucket))
             after.append(Step(operator, "optimizer", bucket.layer, ()))
-    update = optimizer_step(total, plan, training, shapes["dp"].size, shapes["edp"].size)
+    update = optimizer_step(total, plan, training, stage.shards, shapes["edp"].size)
     after.append(Step(update, "optimizer", -1, tuple(range(len(after)))))
     after += _late_gathers(plan, parts, shapes, len(after) - 1)
     return StepEnds(_as_pass(before), _as_pass(after), tuple(gathered), tuple(reduced))
@@ -111,7 +111,7 @@ def step_ends(scenario: Scenario, stage: Stage, shapes: dict[str, GroupShape]) -
 
 def _late_gathers(plan: Plan, parts: list[Bucket], shapes: dict[str, GroupShape], update: int) -> list[Step]:
     """The gathers after the optimizer, where the next forward pass does not hide them."""
-    if plan.overlap_param_gather or plan.sharding == "zero3":
+    if plan.overlap_param_gather or plan.layerwise:
         return []
     return [
         Step(operator, "optimizer", bucket.layer, (update,))

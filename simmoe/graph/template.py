@@ -72,6 +72,8 @@ class Template:
         As in `simmoe.graph.passes.Pass`.
     groups : tuple of str
         Communication group of each step, ``""`` for none.
+    exchange_share : float
+        Share of the multiprocessors that an expert exchange keeps from computing [1].
     """
 
     operation: IntArray
@@ -87,13 +89,18 @@ class Template:
     layer_exit: dict[int, tuple[int, ...]] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     leftover: tuple[int, ...] = ()
+    exchange_share: float = 0.0
 
     def __len__(self) -> int:
         return len(self.operation)
 
 
 def make_template(
-    passed: Pass, send: Operator | None, seconds: Callable[[Operator], float], table: OperationTable
+    passed: Pass,
+    send: Operator | None,
+    seconds: Callable[[Operator], float],
+    table: OperationTable,
+    exchange_share: float = 0.0,
 ) -> Template:
     """Look up the times of a pass.
 
@@ -106,6 +113,8 @@ def make_template(
         The stage's cost of an operator [s].
     table : OperationTable
         Numbers the operations.
+    exchange_share : float, optional
+        As in `Template`.
 
     Returns
     -------
@@ -132,6 +141,7 @@ def make_template(
         layer_exit=passed.layer_exit,
         groups=tuple(group for _, group in found),
         leftover=passed.leftover,
+        exchange_share=exchange_share,
     )
 
 

@@ -41,6 +41,8 @@ _OF_GROUP = {
     "cp": "context_parallel",
     "dp": "data_parallel",
     "edp": "data_parallel",
+    "shard": "data_parallel",
+    "replica": "data_parallel",
     "pp": "pipeline_transfer",
 }
 

@@ -3,17 +3,18 @@
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, replace
 from math import floor
 from statistics import fmean, median
 from typing import Literal, NamedTuple
 
-Status = Literal["ok", "approximate", "unsupported", "failed"]
+Status = Literal["ok", "infeasible", "unsupported"]
+Key = Literal["group", "model", "gpu", "software", "precision"]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One published run beside its simulation; the fields are the columns of ``validate --csv``.
+    """One published run beside its simulation; the fields up to `reason` are the columns of ``validate --csv``.
 
     Attributes
     ----------
@@ -30,12 +31,17 @@ class Comparison:
     low_s, high_s : float or None
         Where the measurement should lie, see `simmoe.report.uncertainty.step_interval` [s].
     status : str
-        ``ok``: simulated as published; ``approximate``: something was assumed or left out, `reason` says what;
-        ``unsupported``: cannot be described; ``failed``: SimMoE itself failed.
+        ``ok``: simulated; ``infeasible``: simulated, but by the estimate of memory the plan cannot have run, see
+        `simmoe.report.league_memory`; ``unsupported``: cannot be described.
     reason : str
-        Why the status is not ``ok``.
-    precision : str
-        Precision recipe.
+        Why the status is not ``ok``, and what had to be assumed or left out, ``assumed:`` before it.
+    precision, software : str
+        Precision recipe, and the software stack that was simulated.
+    cause : str
+        What the error most likely comes from, see `simmoe.report.league_causes`.
+    memory_gib, peak_mem_gib : float or None
+        Estimated and published peak memory of the fullest device, as PyTorch's allocator counts: without what the
+        framework takes beside it [GiB].
     """
 
     id: str
@@ -52,9 +58,22 @@ class Comparison:
     status: Status
     reason: str
     precision: str = ""
+    software: str = ""
+    cause: str = ""
+    memory_gib: float | None = None
+    peak_mem_gib: float | None = None
+
+    @property
+    def assumed(self) -> bool:
+        """Something was assumed or left out."""
+        return self.reason.find(ASSUMED) >= 0
 
 
-CSV_COLUMNS = tuple(field.name for field in fields(Comparison) if field.name != "precision")
+ASSUMED = "assumed: "
+CSV_COLUMNS = (
+    "id", "group", "model", "gpu", "num_gpus", "moe", "measured_s", "simulated_s", "error", "low_s", "high_s", "status",
+    "reason",
+)  # fmt: skip
 
 
 class Summary(NamedTuple):
@@ -70,6 +89,8 @@ class Summary(NamedTuple):
         Of the absolute error [1].
     bias : float
         Mean of the signed error [1].
+    inside : float or None
+        Share of the measurements that lie in the predicted interval [1]; None where none was predicted.
     """
 
     name: str
@@ -79,6 +100,7 @@ class Summary(NamedTuple):
     p90: float
     worst: float
     bias: float
+    inside: float | None = None
 
 
 def relative_error(simulated: float, measured: float) -> float:
@@ -131,18 +153,60 @@ def summarise(name: str, comparisons: Iterable[Comparison]) -> Summary | None:
     >>> summary.rows, round(summary.mean, 9), round(summary.bias, 9), summary.worst
     (2, 0.2, -0.1, 0.3)
     """
-    errors = [one.error for one in comparisons if one.error is not None]
+    simulated = [one for one in comparisons if one.error is not None]
+    errors = [one.error for one in simulated if one.error is not None]
     if not errors:
         return None
-    sizes = [abs(error) for error in errors]
-    return Summary(name, len(errors), median(sizes), fmean(sizes), quantile(sizes, 0.9), max(sizes), fmean(errors))
+    sizes, held = [abs(error) for error in errors], inside(simulated)
+    most, bias = max(sizes), fmean(errors)
+    return Summary(name, len(errors), median(sizes), fmean(sizes), quantile(sizes, 0.9), most, bias, held)
 
 
-def by_group(comparisons: Sequence[Comparison]) -> tuple[Summary, ...]:
-    """One summary for each group that has simulated rows, in order of appearance."""
-    names = dict.fromkeys(one.group for one in comparisons)
-    found = (summarise(name, [one for one in comparisons if one.group == name]) for name in names)
+def by(comparisons: Sequence[Comparison], key: Key = "group") -> tuple[Summary, ...]:
+    """One summary for each value of a key that has simulated rows, in order of appearance.
+
+    Parameters
+    ----------
+    comparisons : sequence of Comparison
+    key : str
+        ``group``, ``model``, ``gpu``, ``software`` or ``precision``: leaving out one value at a time shows where a
+        parameter set that was fitted on the others still holds.
+    """
+    parts: dict[str, list[Comparison]] = {}
+    for one in comparisons:
+        parts.setdefault(getattr(one, key) or "not stated", []).append(one)
+    found = (summarise(name, part) for name, part in parts.items())
     return tuple(summary for summary in found if summary is not None)
+
+
+def totals(comparisons: Sequence[Comparison]) -> tuple[Summary, ...]:
+    """The summaries of dense models, of MoE models, and of all, as far as rows were simulated."""
+    parts = {
+        "dense": [one for one in comparisons if not one.moe],
+        "MoE": [one for one in comparisons if one.moe],
+        "all": list(comparisons),
+    }
+    found = (summarise(name, part) for name, part in parts.items())
+    return tuple(summary for summary in found if summary is not None)
+
+
+def memory_summaries(comparisons: Iterable[Comparison]) -> tuple[Summary, ...]:
+    """The errors of the estimate of memory, by group and in total, over the rows whose peak is published.
+
+    Examples
+    --------
+    >>> row = Comparison("a", "g", "m", "h100", 8, True, 1.0, 1.0, 0.0, None, None, "ok", "")
+    >>> row = replace(row, memory_gib=55.0, peak_mem_gib=50.0)
+    >>> [(summary.name, summary.rows, summary.bias) for summary in memory_summaries([row])]
+    [('g', 1, 0.1), ('all', 1, 0.1)]
+    """
+    known = [
+        replace(one, error=relative_error(one.memory_gib, one.peak_mem_gib), low_s=None)
+        for one in comparisons
+        if one.memory_gib is not None and one.peak_mem_gib is not None
+    ]
+    total = summarise("all", known)
+    return (*by(known), total) if total is not None else ()
 
 
 def worst(comparisons: Iterable[Comparison], count: int = 10) -> tuple[Comparison, ...]:
@@ -154,29 +218,31 @@ def _size(comparison: Comparison) -> float:
     return abs(comparison.error or 0.0)
 
 
-def reasons(comparisons: Iterable[Comparison], status: Status) -> tuple[tuple[str, int], ...]:
-    """How often each reason of a status occurs, most frequent first."""
+def assumptions(comparisons: Iterable[Comparison]) -> tuple[tuple[str, int], ...]:
+    """How often each thing was assumed or left out among the simulated rows, most frequent first.
+
+    Examples
+    --------
+    >>> row = Comparison("a", "g", "m", "h100", 8, True, 1.0, 1.0, 0.0, None, None, "ok", "assumed: x; y")
+    >>> assumptions([row, row])
+    (('x', 2), ('y', 2))
+    """
     counts: dict[str, int] = {}
     for one in comparisons:
-        if one.status == status:
-            for reason in one.reason.split("; "):
-                counts[reason] = counts.get(reason, 0) + 1
+        if one.error is not None and one.assumed:
+            for note in one.reason.split(ASSUMED, 1)[1].split("; "):
+                counts[note] = counts.get(note, 0) + 1
     return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def representative(comparisons: Iterable[Comparison]) -> tuple[Comparison, ...]:
-    """The first row of each model, accelerator, job size and precision, whatever its error.
-
-    Returns
-    -------
-    tuple of Comparison
-        Simulated rows only, in order of model, accelerator and job size.
-    """
-    first: dict[tuple[str, str, int, str], Comparison] = {}
+def refusals(comparisons: Iterable[Comparison]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The rows that were not simulated, by the reason; the reason of most rows first."""
+    rows: dict[str, list[str]] = {}
     for one in comparisons:
-        if one.error is not None:
-            first.setdefault((one.model, one.gpu, one.num_gpus or 0, one.precision), one)
-    return tuple(first[key] for key in sorted(first))
+        if one.error is None:
+            rows.setdefault(one.reason, []).append(one.id)
+    found = ((reason, tuple(ids)) for reason, ids in rows.items())
+    return tuple(sorted(found, key=lambda item: (-len(item[1]), item[0])))
 
 
 def inside(comparisons: Iterable[Comparison]) -> float | None:
@@ -206,17 +272,21 @@ def _cell(value: object) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
-def markdown_table(comparisons: Iterable[Comparison]) -> str:
-    """A table of comparisons in Markdown."""
-    return "\n".join(_markdown_lines(comparisons)) + "\n"
+def markdown_table(comparisons: Sequence[Comparison], key: Key = "group") -> str:
+    """The summaries by a key and in total as a table in Markdown."""
+    return "\n".join(_markdown_lines(comparisons, key)) + "\n"
 
 
-def _markdown_lines(comparisons: Iterable[Comparison]) -> Iterator[str]:
-    yield "| model | GPUs | precision | measured [s] | simulated [s] | error | row |"
-    yield "|---|---|---|---:|---:|---:|---|"
-    for one in comparisons:
-        note = "" if one.status == "ok" else " *"
-        yield (
-            f"| {one.model} | {one.num_gpus} {one.gpu} | {one.precision} | {one.measured_s:.3g} | "
-            f"{one.simulated_s:.3g} | {one.error:+.1%} | {one.id}{note} |"
-        )
+def _markdown_lines(comparisons: Sequence[Comparison], key: Key) -> Iterator[str]:
+    yield f"| {key} | rows | median | mean | P90 | max | bias | inside |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    for one in by(comparisons, key):
+        yield _markdown_line(one, "")
+    for one in totals(comparisons):
+        yield _markdown_line(one, "**")
+
+
+def _markdown_line(one: Summary, mark: str) -> str:
+    sizes = " | ".join(f"{100 * size:.1f} %" for size in (one.median, one.mean, one.p90, one.worst))
+    inside = "" if one.inside is None else f"{100 * one.inside:.0f} %"
+    return f"| {mark}{one.name}{mark} | {one.rows} | {sizes} | {100 * one.bias:+.1f} % | {inside} |"

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 import simmoe
-from simmoe.report.evidence import Number, guesses, numbers_used, unreviewed
+from simmoe.report.evidence import numbers_used
+from simmoe.report.numbers import Number, guesses, number_entry, unreviewed
 from simmoe.report.result import Result
 from simmoe.specs.base import Kind
 from simmoe.specs.scenario import Scenario
@@ -92,22 +93,3 @@ def _source_entry(name: str, numbers: list[Number], catalogue: Mapping[str, Any]
     fields = ("title", "publisher", "year", "url", "accessed")
     entry = {field: getattr(source, field, None) for field in fields}
     return {"id": name, **entry, "numbers": [number_entry(number) for number in numbers]}
-
-
-def number_entry(number: Number) -> dict[str, Any]:
-    """One number with everything its file says of it."""
-    quantity = number.quantity
-    return {
-        "part": number.part,
-        "name": number.name,
-        "value": quantity.value,
-        "unit": quantity.unit,
-        "text": quantity.text,
-        "kind": quantity.kind.value,
-        "source": quantity.source,
-        "locator": quantity.locator,
-        "spread": quantity.spread,
-        "reviewed": quantity.reviewed,
-        "note": quantity.note,
-        "alternatives": list(quantity.alternatives),
-    }

@@ -34,7 +34,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.replace(path)
     except OSError as error:
-        raise OutputError(_refusal(path, error)) from error
+        raise OutputError(refusal(path, error)) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -51,11 +51,11 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(_refusal(path, error)) from error
+        raise OutputError(refusal(path, error)) from error
 
 
-def _refusal(path: Path, error: OSError) -> str:
-    """The sentence for an operating system's refusal, with its remedy."""
+def refusal(path: Path, error: OSError) -> str:
+    """The sentence for an operating system's refusal to write a file, with its remedy."""
     reason = (error.strerror or str(error)).lower()
     if isinstance(error, FileNotFoundError):
         return f"cannot write {path}: folder {path.parent} does not exist; create it"

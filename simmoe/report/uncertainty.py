@@ -6,30 +6,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simmoe.report.evidence import used_accelerators, used_fits, used_wires
+from simmoe.report.evidence import used_accelerators, used_fits
 from simmoe.report.metrics import COLLECTIVES
 from simmoe.report.result import Result
-from simmoe.specs.base import Kind, Quantity, Spec
+from simmoe.report.wires import used_wires
+from simmoe.specs.base import DEFAULT_SPREAD, Kind, Quantity, Spec
 from simmoe.specs.hardware import Accelerator
 
-# Published step times of one configuration (model, GPU, count, precision, batch and layout) scatter by this much, with
-# the release, dispatcher and cluster that ran: standard deviation of the logarithm over 155 MoE runs of 53
-# configurations and 128 dense runs of 46, of NVIDIA's Megatron-Bridge, NeMo, dgxc-benchmarking and Megatron MoE tables.
-SOFTWARE_SPREAD = {"moe": 0.20, "dense": 0.09}
-# Relative standard uncertainty of a number whose file states none, by how firm it is; guesses themselves.
-DEFAULT_SPREAD = {
-    Kind.DATASHEET: 0.05,
-    Kind.PAPER: 0.10,
-    Kind.MEASURED: 0.10,
-    Kind.DERIVED: 0.20,
-    Kind.GUESS: 0.30,
-}
+# For a software stack that was never compared with published steps: their scatter around the simulation [1].
+UNKNOWN_STACK = 0.2
 LEVEL = 0.8
-_DEVIATIONS = 1.2816  # a normal distribution holds 80 % within so many standard deviations
-# The parameters of a fit that its time is inversely proportional to, for large work.
+DEVIATIONS = 1.2816  # a normal distribution holds 80 % within so many standard deviations
+# The parameters of a fit that its time is inversely proportional to, for large work. The rate of a GEMM inside a step
+# is compute x sustained, and the second was read off steps with the first as it stands: the product is as sure as it.
 _RATES = {
-    "gemm": ("compute", "sustained"),
-    "grouped_gemm": ("compute", "sustained"),
+    "gemm": ("sustained",),
+    "grouped_gemm": ("sustained",),
     "attention": ("compute", "backward"),
 }
 # Operators behind the category `memory`; the optimizer has its own.
@@ -61,7 +53,7 @@ def step_interval(result: Result) -> Interval:
     Says what doubt in the numbers does to the step, not what the model leaves out; no more is claimed than that the
     spreads are standard deviations of a log-normal error. Valid while the critical path stays the same.
     """
-    factor = math.exp(_DEVIATIONS * step_spread(result))
+    factor = math.exp(DEVIATIONS * step_spread(result))
     return Interval(result.step_time_s / factor, result.step_time_s * factor, LEVEL)
 
 
@@ -75,19 +67,25 @@ def step_spread(result: Result) -> float:
     Returns
     -------
     float
-        ``sqrt(sum over classes (share x spread)^2 + software^2)``
+        ``sqrt(sum over classes (share x spread)^2 + stack^2)``
 
     Notes
     -----
     The share of a class is its part of the critical path. Everything in a class rests on the same fit and is off
-    together (shares of unlike accelerators add); classes are independent of each other. `SOFTWARE_SPREAD` is
-    added once. First-order error propagation, GUM (JCGM 100:2008), equations 10 and 16.
+    together (shares of unlike accelerators add); classes are independent of each other. `stack_spread` is added once.
+    First-order error propagation, GUM (JCGM 100:2008), equations 10 and 16.
     """
     spreads = class_spreads(result)
     off = [sum(share * spreads[category, part] for part, share in parts.items()) / result.step_time_s
            for category, parts in path_seconds(result).items()]  # fmt: skip
-    kind = "moe" if result.scenario.model.moe else "dense"
-    return math.hypot(SOFTWARE_SPREAD[kind], *off)
+    return math.hypot(stack_spread(result), *off)
+
+
+def stack_spread(result: Result) -> float:
+    """How far published steps of the software stack and kind of model scatter around simulated ones [1]."""
+    software = result.scenario.training.software
+    spread = software.moe_spread if result.scenario.model.moe else software.dense_spread
+    return spread.value if spread is not None else UNKNOWN_STACK
 
 
 def path_seconds(result: Result) -> dict[str, dict[str, float]]:

@@ -26,6 +26,16 @@ class Kind(StrEnum):
     GUESS = "guess"
 
 
+# Relative standard uncertainty of a number whose file states none, by how firm it is; guesses themselves.
+DEFAULT_SPREAD = {
+    Kind.DATASHEET: 0.05,
+    Kind.PAPER: 0.10,
+    Kind.MEASURED: 0.10,
+    Kind.DERIVED: 0.20,
+    Kind.GUESS: 0.30,
+}
+
+
 class Quantity(Spec):
     """One number with everything needed to check it.
 

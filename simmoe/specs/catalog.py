@@ -7,14 +7,17 @@ from collections.abc import Callable
 from pathlib import Path as FilePath
 from typing import Any, Literal, cast
 
+from pydantic import TypeAdapter, ValidationError
+
 from simmoe.errors import NotFoundError, SpecError
 from simmoe.specs import checks
-from simmoe.specs.base import Spec
+from simmoe.specs.base import Quantity, SourcedNumber, Spec
 from simmoe.specs.data_folders import FOLDERS, forget, hardware_roots, part_files
 from simmoe.specs.document import Document, Path, Position, Problem, raise_problems, told_before
 from simmoe.specs.expert_counts_file import read_expert_counts
-from simmoe.specs.hardware import Accelerator, Cluster, Link, Node, NodeGroup
-from simmoe.specs.kernel_file import read_efficiency
+from simmoe.specs.hardware import Accelerator, Cluster, Efficiency, Link, Node, NodeGroup
+from simmoe.specs.inheritance import inherited, overlaid, slowed
+from simmoe.specs.kernel_file import TABLES, read_efficiency, table_files
 from simmoe.specs.model import Model
 from simmoe.specs.model_file import looks_like_path, model_data, model_from_config
 from simmoe.specs.plan import Plan, Recompute, Stage
@@ -125,6 +128,16 @@ def list_ids(kind: Kind) -> tuple[str, ...]:
         ``accelerator``, ``link``, ``node``, ``cluster``, ``software`` or ``model``.
     """
     return tuple(part_files(kind))
+
+
+def is_id(word: str) -> bool:
+    """Whether a part may be called so: letters, digits, ``.``, ``_`` and ``-``, at most 100, no sign first."""
+    return _ID.fullmatch(word) is not None
+
+
+def raw(kind: Kind, id: str) -> dict[str, Any]:
+    """What the file of a part says, unchecked; `NotFoundError` with the nearest ids if there is none."""
+    return cast("dict[str, Any]", read_yaml(_file(kind, id)).data)
 
 
 def sources() -> dict[str, Source]:
@@ -295,19 +308,54 @@ def _sources(roots: tuple[FilePath, ...]) -> dict[str, Source]:
 
 
 def _complete_accelerator(data: dict[str, Any], document: Document) -> dict[str, Any]:
-    """Add the kernel tables of the accelerator itself over those of `efficiency_of`."""
+    """Add the kernel tables of the accelerator itself over what it inherits by `efficiency_of`."""
     if "efficiency" in data:
         return data
-    ids = [data.get("efficiency_of"), data.get("id")]
+    id, parent = data.get("id"), data.get("efficiency_of")
     folders = [root / "efficiency" for root in reversed(hardware_roots())]
-    tables = [
-        folder / id / "kernels.csv" for id in ids if isinstance(id, str) and _ID.fullmatch(id) for folder in folders
-    ]
-    there = [table for table in tables if table.is_file()]
-    if not there:
-        sentence = f"no efficiency/{one_line(str(ids[1]))}/kernels.csv, add it or set efficiency_of"
+    named = isinstance(id, str) and _ID.fullmatch(id) is not None
+    there = [table for folder in folders for table in table_files(folder / str(id))] if named else []
+    own = read_efficiency(there) if there else None
+    if isinstance(parent, str) and parent:
+        base = _inherited(data, parent, document)
+        return {**data, "efficiency": overlaid(base, own) if own else base}
+    if "sustained_clock" in data:
+        sentence = "is relative to the accelerator of efficiency_of, name that one or leave this out"
+        raise SpecError([str(document.problem(("sustained_clock",), sentence))])
+    if own is None:
+        what = f"no table in efficiency/{one_line(str(id))}"
+        sentence = f"{what}, add {TABLES[0]}.csv and the others or set efficiency_of"
         raise SpecError([str(document.problem((), sentence))])
-    return {**data, "efficiency": read_efficiency(there)}
+    return {**data, "efficiency": own}
+
+
+def _inherited(data: dict[str, Any], parent: str, document: Document) -> Efficiency:
+    """The fits of another accelerator, as far as they can be trusted on this one."""
+    try:
+        _check_ancestors(data.get("id"), parent)
+        other = accelerator(parent)
+    except NotFoundError as error:
+        raise SpecError([str(document.problem(("efficiency_of",), str(error)))]) from None
+    same = other.architecture == data.get("architecture")
+    taken = inherited(other.efficiency, parent, same_architecture=same)
+    try:
+        clock = _NUMBER.validate_python(data.get("sustained_clock"))
+    except ValidationError:
+        return taken  # nothing was said, or what was said is told when the accelerator itself is validated
+    return slowed(taken, clock)
+
+
+_NUMBER: TypeAdapter[Quantity] = TypeAdapter(SourcedNumber)
+
+
+def _check_ancestors(id: object, parent: object) -> None:
+    """Refuse a circle before it is followed."""
+    seen = {id}
+    while isinstance(parent, str) and parent:
+        if parent in seen:
+            raise NotFoundError(f"{one_line(parent)} inherits from itself, break the circle")
+        seen.add(parent)
+        parent = read_yaml(_file("accelerator", parent)).data.get("efficiency_of")
 
 
 def _complete_recompute(data: dict[str, Any], document: Document) -> dict[str, Any]:

@@ -58,18 +58,50 @@ def hardware_roots() -> tuple[Path, ...]:
     tuple of Path
         Those of ``$SIMMOE_HARDWARE_PATH``, then ``~/.config/simmoe/hardware``, then the shipped one.
     """
-    return _hardware_roots(os.environ.get("SIMMOE_HARDWARE_PATH", ""), data_root())
+    return _hardware_roots(os.environ.get("SIMMOE_HARDWARE_PATH", ""), _own_folder(), data_root())
 
 
 @functools.cache
-def _hardware_roots(chosen: str, root: Path) -> tuple[Path, ...]:
-    named = [Path(entry) for entry in chosen.split(os.pathsep) if entry]
+def _hardware_roots(chosen: str, own: Path | None, root: Path) -> tuple[Path, ...]:
+    named = [_expanded(entry) or Path(entry) for entry in chosen.split(os.pathsep) if entry]
     for folder in named:
         if not folder.is_dir():
             place = f"SIMMOE_HARDWARE_PATH={chosen}"
             refuse(place, f"{folder} is no folder, correct or unset the variable")
-    own = Path("~/.config/simmoe/hardware").expanduser()
-    return (*named, *([own] if own.is_dir() else []), root / "hardware_db")
+    return (*named, *([own] if own is not None and own.is_dir() else []), root / "hardware_db")
+
+
+def _own_folder() -> Path | None:
+    """``~/.config/simmoe/hardware``; None for a user without a home."""
+    return _expanded("~/.config/simmoe/hardware")
+
+
+def _expanded(name: str) -> Path | None:
+    """A path with ``~`` replaced, which a shell leaves alone inside quotes; None where there is no such home."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return None
+
+
+def user_root() -> Path:
+    """Where a user's new parts go; there need be no such folder yet.
+
+    Returns
+    -------
+    Path
+        The first of ``$SIMMOE_HARDWARE_PATH``, else ``~/.config/simmoe/hardware``.
+
+    Raises
+    ------
+    SpecError
+        If the variable is not set and the user has no home.
+    """
+    named = [entry for entry in os.environ.get("SIMMOE_HARDWARE_PATH", "").split(os.pathsep) if entry]
+    found = _expanded(named[0]) or Path(named[0]) if named else _own_folder()
+    if found is None:
+        refuse("~", "there is no home folder, set SIMMOE_HARDWARE_PATH to a folder of your own")
+    return found
 
 
 def part_files(kind: str) -> dict[str, Path]:

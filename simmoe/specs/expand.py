@@ -57,6 +57,7 @@ def expand(plan: Plan, model: Model, cluster: Cluster, training: Training) -> Pl
             data_parallel=devices // width,
             expert_parallel=plan.expert_parallel,
             expert_tensor_parallel=plan.expert_tensor_parallel,
+            sharding_group=plan.sharding_group,
             recompute=plan.recompute,
         )
         for stage in range(pipeline)

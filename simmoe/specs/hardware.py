@@ -62,11 +62,16 @@ class GemmEfficiency(Spec):
     launch : Quantity
         Launch and prologue of one kernel, t0 [s].
     compute : Quantity
-        Asymptotic fraction of the peak FLOP/s [1].
+        Asymptotic fraction of the peak FLOP/s, with full waves of the largest tile [1].
     memory : Quantity
         Fraction of the memory bandwidth [1].
     k_fill : Quantity
         K0, the cost of filling the k loop in units of k [1].
+    tile_overhead : Quantity or None
+        Extra time of a small output tile (`simmoe.cost.kernels.tile_utilisation`), None = none [1].
+    blockwise : Quantity or None
+        Rate with a scale for every block of 128 (precision ``fp8-blockwise``) relative to one scale for a tensor,
+        where the matrix unit does not apply the scales itself; None = 1 [1].
     sustained : Quantity
         Rate inside a long training step relative to the microbenchmark [1].
     """
@@ -76,26 +81,35 @@ class GemmEfficiency(Spec):
     compute: SourcedNumber
     memory: SourcedNumber
     k_fill: SourcedNumber
+    tile_overhead: SourcedNumber | None = None
+    blockwise: SourcedNumber | None = None
     sustained: SourcedNumber
 
 
 class AttentionEfficiency(Spec):
-    """Parameters of a fused attention kernel (see `simmoe.cost.kernels.attention_time`).
+    """Parameters of a fused attention kernel (see `simmoe.cost.attention.attention_time`).
 
     Attributes
     ----------
     kernel : str
-        ``fa2``, ``fa3``, ``cudnn``, ``memory-efficient``, ``math``.
+        ``fa2``, ``fa3``, ``cudnn``, ``triton-fa1``, ``memory-efficient``, ``math``; with ``-fp8`` behind it the same
+        with 8-bit inputs.
     head_dim : int
         Head width the fit was made for; the nearest one is used.
     launch : Quantity
         t0 [s].
     compute : Quantity
-        Asymptotic fraction of the bf16/fp16 peak, forward [1].
+        Asymptotic fraction of the peak FLOP/s of its arithmetic, forward [1].
     length_fill : Quantity
-        S0, the cost of short sequences in units of tokens [1].
+        K, start and end of a block's walk along its keys, twice in units of keys [1].
+    window_fill : Quantity or None
+        The same under a sliding window, where it differs [1].
+    block_fill : Quantity
+        w, how much of its longest block the kernel waits for [1].
     backward : Quantity
         Backward efficiency relative to forward [1].
+    sustained : Quantity
+        Rate inside a long training step relative to the microbenchmark [1].
     """
 
     kernel: str
@@ -103,18 +117,47 @@ class AttentionEfficiency(Spec):
     launch: SourcedSeconds
     compute: SourcedNumber
     length_fill: SourcedNumber
+    window_fill: SourcedNumber | None = None
+    block_fill: SourcedNumber
     backward: SourcedNumber
+    sustained: SourcedNumber
 
 
 class GroupedGemmEfficiency(Spec):
-    """Parameters of the expert (grouped) GEMM (see `simmoe.cost.kernels.grouped_gemm_time`)."""
+    """Parameters of the expert (grouped) GEMM (see `simmoe.cost.kernels.grouped_gemm_time`).
 
+    Attributes
+    ----------
+    kernel : str
+        ``te``: Transformer Engine's loop of cuBLAS products over the experts, which training stacks run. Kernels of
+        inference servers that take all experts at once: ``trtllm``, ``deepgemm``, ``triton``, ``flashinfer``.
+    launch : Quantity
+        Launch and prologue of one call, t0 [s].
+    expert_launch : Quantity or None
+        What each expert adds to it; absent = nothing [s].
+    compute : Quantity
+        Asymptotic fraction of the peak FLOP/s [1].
+    memory : Quantity
+        Fraction of the memory bandwidth [1].
+    token_fill, width_fill : Quantity
+        Tokens of an expert, and length of the inner product, at which half of the rate is lost [1].
+    blockwise : Quantity or None
+        As in `GemmEfficiency`; None = 1 [1].
+    sustained : Quantity
+        Rate inside a long training step relative to the microbenchmark [1].
+    wgrad : Quantity
+        Rate of the weight gradient relative to forward [1].
+    """
+
+    kernel: str = "te"
     dtype: Dtype
     launch: SourcedSeconds
+    expert_launch: SourcedSeconds | None = None
     compute: SourcedNumber
     memory: SourcedNumber
     token_fill: SourcedNumber
     width_fill: SourcedNumber
+    blockwise: SourcedNumber | None = None
     sustained: SourcedNumber
     wgrad: SourcedNumber
 
@@ -137,7 +180,11 @@ class Efficiency(Spec):
 
 
 class Accelerator(Spec):
-    """One GPU or NPU as software sees it (MI250X is two of these)."""
+    """One GPU or NPU as software sees it (MI250X is two of these).
+
+    `efficiency_of` names the accelerator whose kernel tables it takes where it has none. `sustained_clock` is
+    the clock it holds in a long step over that one's, where a power limit sets it [1].
+    """
 
     id: str
     name: str
@@ -154,13 +201,25 @@ class Accelerator(Spec):
     attention_kernels: tuple[str, ...] = ()
     price_per_hour: SourcedPrice | None = None
     efficiency_of: str = ""
+    sustained_clock: SourcedNumber | None = None
     efficiency: Efficiency
 
 
-class CollectiveFit(Spec):
-    """Time of one collective inside one scale-up domain: t = a + n/B + c*sqrt(n), busbw capped.
+class SmallMessages(Spec):
+    """The same for messages below a size, where NCCL takes a protocol of less latency and less bandwidth."""
 
-    n is the nccl-tests size (the full buffer); B follows from the bus bandwidth by the factor of the collective.
+    below: SourcedBytes
+    latency: SourcedSeconds
+    bus_bandwidth: SourcedBandwidth
+    sqrt_term: SourcedSqrt | None = None
+
+
+class CollectiveFit(Spec):
+    """Time of one collective: t = a + n/B + c*sqrt(n), busbw capped (see `simmoe.cost.collectives.fitted_time`).
+
+    n is the nccl-tests size (the full buffer); B follows from the bus bandwidth by the factor of the collective. On a
+    scale-up link `ranks` of one domain take part. On a network link `ranks` counts domains, and the bandwidth is what
+    one port carries.
     """
 
     collective: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
@@ -169,6 +228,34 @@ class CollectiveFit(Spec):
     bus_bandwidth: SourcedBandwidth
     sqrt_term: SourcedSqrt | None = None
     peak_bus_bandwidth: SourcedBandwidth | None = None
+    small: SmallMessages | None = None
+
+
+class ExchangeFit(Spec):
+    """Time of an expert dispatch or combine by a library that sends a token once to each place.
+
+    Attributes
+    ----------
+    library : str
+        ``deepep``, ``hybridep`` or ``uccl``.
+    dispatch, combine : Quantity
+        Fraction of the link's bandwidth that it reaches [1].
+    dispatch_latency, combine_latency : Quantity
+        Of an empty exchange [s].
+    dispatch_message, combine_message : Quantity or None
+        Time that each copy of a token takes besides its bytes, on this link of one accelerator [s].
+    forward : Quantity or None
+        Share of the rates of a scale-up link that is left while tokens also pass to and from the network [1].
+    """
+
+    library: Literal["deepep", "hybridep", "uccl"]
+    dispatch: SourcedNumber
+    combine: SourcedNumber
+    dispatch_latency: SourcedSeconds
+    combine_latency: SourcedSeconds
+    dispatch_message: SourcedSeconds | None = None
+    combine_message: SourcedSeconds | None = None
+    forward: SourcedNumber | None = None
 
 
 class Link(Spec):
@@ -181,6 +268,7 @@ class Link(Spec):
     latency: SourcedSeconds
     achievable: SourcedNumber
     collectives: tuple[CollectiveFit, ...] = ()
+    exchanges: tuple[ExchangeFit, ...] = ()
 
 
 class ScaleUp(Spec):

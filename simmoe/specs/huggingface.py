@@ -205,7 +205,7 @@ def _glm4_moe(fields: Fields) -> Model:
 def _gpt_oss(fields: Fields) -> Model:
     bias = attention_bias(fields, default=True)
     attention = heads(fields, sinks=True, **bias, **window(fields, windowed_layers(fields)))
-    moe = experts(fields, every_layer(fields), "intermediate_size", router_bias=True)
+    moe = experts(fields, every_layer(fields), "intermediate_size", router_bias=True, clamped=True)
     return decoder(fields, attention, moe, mlp_bias=True)
 
 

@@ -1,34 +1,63 @@
-"""Read ``efficiency/<accelerator>/kernels.csv``: one measured or assumed parameter in each row."""
+"""Read ``efficiency/<accelerator>/<table>.csv``: one measured or assumed parameter in each row."""
 
 import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from simmoe.specs.base import Spec
 from simmoe.specs.document import Document, Position, Problem, dotted, raise_problems
 from simmoe.specs.hardware import Efficiency
 from simmoe.specs.suggest import did_you_mean
 from simmoe.specs.text_file import got, one_line, read_text, refuse
 from simmoe.specs.validation import validate
 
-COLUMNS = ["table", "variant", "parameter", "value", "kind", "source", "locator", "spread", "note"]
+COLUMNS = ["variant", "parameter", "value", "kind", "source", "locator", "spread", "note"]
 _VARIANT = {
     "gemm": ("dtype",),
     "attention": ("kernel", "head_dim"),
-    "grouped_gemm": ("dtype",),
+    "grouped_gemm": ("kernel", "dtype"),
     "memory_bound": ("operator",),
 }
+# First word of a variant that lacks it: a dtype alone is Transformer Engine's loop over experts.
+_FIRST_WORD = {"grouped_gemm": "te"}
+TABLES = tuple(_VARIANT)
 Group = tuple[str, str]
 Groups = dict[Group, tuple[dict[str, Any], dict[str, Position]]]
 
 
+def table_files(folder: Path) -> list[Path]:
+    """The kernel tables of one accelerator that are there, in the order of `TABLES`.
+
+    Parameters
+    ----------
+    folder : Path
+        ``efficiency/<accelerator>``; there need be no such folder.
+
+    Raises
+    ------
+    SpecError
+        If a CSV file in it is named for no table: it would be passed over in silence.
+    """
+    there = sorted(path for path in folder.glob("*.csv") if path.is_file())
+    raise_problems(
+        [
+            Problem(Position(one_line(str(path), 4096)), "", f"no table is named so, {did_you_mean(path.stem, TABLES)}")
+            for path in there
+            if path.stem not in TABLES
+        ]
+    )
+    return sorted(there, key=lambda path: TABLES.index(path.stem))
+
+
 def read_efficiency(paths: Sequence[Path]) -> Efficiency:
-    """What an accelerator reaches, from one or more kernel tables.
+    """What an accelerator reaches, from its kernel tables.
 
     Parameters
     ----------
     paths : sequence of Path
-        A variant (such as gemm bf16) is taken whole from the last table that has it.
+        Each is named for its table, one of `TABLES`. A variant (such as gemm bf16) is taken whole from the last file
+        that has it.
 
     Raises
     ------
@@ -53,6 +82,11 @@ def read_efficiency(paths: Sequence[Path]) -> Efficiency:
     return efficiency
 
 
+def variant_of(table: str, fit: Spec) -> str:
+    """What the first column of a table calls a fit, such as ``fa3:128``."""
+    return ":".join(str(getattr(fit, name)) for name in _VARIANT[table])
+
+
 def _by_variant(problem: Problem, named: dict[str, str]) -> Problem:
     """A problem that names the variant of a row and not its number."""
     at = ".".join(problem.key.split(".")[:2])
@@ -70,22 +104,22 @@ def _read_groups(path: Path) -> Groups:
         if header != COLUMNS:
             refuse(f"{name}:1", f"not the header {','.join(COLUMNS)} {got(','.join(header))}, correct it")
         for row in rows:
-            problems += _add_row(groups, row, Position(name, rows.line_num, 1))
+            problems += _add_row(groups, path.stem, row, Position(name, rows.line_num, 1))
     except csv.Error as error:
         refuse(f"{name}:{rows.line_num}", f"not valid CSV ({error}), correct the quotes")
     raise_problems(problems)
     return groups
 
 
-def _add_row(groups: Groups, row: list[str], position: Position) -> list[Problem]:
+def _add_row(groups: Groups, table: str, row: list[str], position: Position) -> list[Problem]:
     """Put one row into its group, or say what is wrong with it."""
     if len(row) != len(COLUMNS):
         sentence = f"{len(COLUMNS)} columns are expected (got {len(row)}), quote commas in text"
         return [Problem(position, "", sentence)]
     cells = dict(zip(COLUMNS, row, strict=True))
-    table, variant, parameter = cells["table"], cells["variant"], cells["parameter"]
-    if table not in _VARIANT:
-        return [Problem(position, "table", f"not known {got(table)}, {did_you_mean(table, _VARIANT)}")]
+    variant, parameter = cells["variant"], cells["parameter"]
+    if table in _FIRST_WORD and ":" not in variant:
+        variant = f"{_FIRST_WORD[table]}:{variant}"
     if (table, variant) not in groups:
         words = variant.split(":")
         if len(words) != len(_VARIANT[table]):

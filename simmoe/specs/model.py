@@ -112,6 +112,8 @@ class MoE(Spec):
         Expert groups of a group-limited router; 1 = none.
     router_bias : bool
         The router adds one learned number per expert (GPT-OSS; DeepSeek-V3's balance correction).
+    clamped : bool
+        Both inputs of the gated activation are clamped (``swiglu_limit`` of GPT-OSS).
     """
 
     num_experts: Count
@@ -124,6 +126,7 @@ class MoE(Spec):
     group_limit: Index = 0
     num_groups: Count = 1
     router_bias: bool = False
+    clamped: bool = False
 
 
 class Model(Spec):

@@ -12,6 +12,7 @@ from pydantic import Field
 from simmoe.specs.base import Count, Index, Spec
 
 RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
+CudaGraphScope = Literal["full_iteration", "attn", "mlp", "moe", "moe_router", "moe_preprocess"]
 
 
 class Schedule(StrEnum):
@@ -96,6 +97,8 @@ class Stage(Spec):
         Devices [first_device, first_device + devices) in cluster order.
     chunks : tuple of Chunk
         One for each virtual stage.
+    sharding_group : int or None
+        As in `Plan`.
     """
 
     first_device: Index
@@ -106,12 +109,18 @@ class Stage(Spec):
     data_parallel: Count
     expert_parallel: Count = 1
     expert_tensor_parallel: Count = 1
+    sharding_group: Count | None = None
     recompute: Recompute = Recompute()
 
     @property
     def expert_data_parallel(self) -> int:
         """Replicas of one expert shard in the stage."""
         return self.devices // (self.expert_parallel * self.expert_tensor_parallel)
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share one copy of what is sharded, of the dense parameters."""
+        return self.sharding_group or self.data_parallel * self.context_parallel
 
     @property
     def layers(self) -> int:
@@ -138,11 +147,15 @@ class Plan(Spec):
         The table of actions of schedule ``custom``, in PyTorch's form: one row a stage, cells such as ``0F0``, see
         `simmoe.graph.custom_schedule`.
     sharding : str
-        ``none``, ``zero1`` (distributed optimizer) or ``zero3`` (FSDP: parameters and gradients too, one stage only).
+        ``none``, ``zero1`` (distributed optimizer), ``zero2`` (FSDP that keeps parameters whole from forward to
+        backward, SHARD_GRAD_OP) or ``zero3`` (FSDP: parameters and gradients too); the last two on one stage only.
+    sharding_group : int or None
+        Data- and context-parallel ranks that share one copy of what is sharded of the dense parameters, the copies are
+        kept alike by an all-reduce (HSDP); None = all of them. Experts are shared by all their replicas.
     sequence_parallel : bool
         Split norms and residuals over the tensor-parallel group; ignored at tensor_parallel 1.
     dispatcher : str
-        ``alltoall`` (NCCL, every copy travels), ``allgather``, ``deepep`` or ``hybridep`` (one copy per node).
+        ``alltoall`` (NCCL, every copy travels), ``allgather``; one copy per node: ``deepep``, ``hybridep``, ``uccl``.
     overlap_moe_expert_parallel_comm : bool
         Run the expert all-to-all of one micro-batch beneath the computation of another (1f1b on one stage, or
         interleaved; DualPipe always does).
@@ -154,8 +167,8 @@ class Plan(Spec):
         Hide data-parallel communication behind backward and forward.
     tp_comm_overlap : bool
         Pipeline tensor-parallel collectives with their GEMM in tensor_parallel pieces.
-    cuda_graph : bool
-        Launches of a layer cost the host nothing.
+    cuda_graph_scope : tuple of str
+        What CUDA graphs replay: ``full_iteration``, or some of Megatron's ``--cuda-graph-modules``.
     """
 
     tensor_parallel: Count = 1
@@ -172,14 +185,20 @@ class Plan(Spec):
     pipeline_layout: str | None = None
     account_for_embedding: bool = False
     account_for_loss: bool = False
-    sharding: Literal["none", "zero1", "zero3"] = "zero1"
+    sharding: Literal["none", "zero1", "zero2", "zero3"] = "zero1"
+    sharding_group: Count | None = None
     sequence_parallel: bool = True
-    dispatcher: Literal["alltoall", "allgather", "deepep", "hybridep"] = "alltoall"
+    dispatcher: Literal["alltoall", "allgather", "deepep", "hybridep", "uccl"] = "alltoall"
     overlap_moe_expert_parallel_comm: bool = False
     overlap_dispatch_backward_with_experts_wgrad: bool = False
     microbatch_group_size: Count | None = None
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
     tp_comm_overlap: bool = False
-    cuda_graph: bool = False
+    cuda_graph_scope: tuple[CudaGraphScope, ...] = ()
     stages: tuple[Stage, ...] = ()
+
+    @property
+    def layerwise(self) -> bool:
+        """Parameters are gathered, and gradients scattered, layer by layer in every pass."""
+        return self.sharding in {"zero2", "zero3"}

@@ -301,6 +301,25 @@ def overlap_needs_sequence_parallel(plan: Plan) -> str | None:
     return "needs sequence_parallel: true, set it or write false"
 
 
+@rule("plan", "cuda_graph_scope")
+def a_graph_of_the_iteration_is_alone(plan: Plan) -> str | None:
+    """A graph of the whole iteration leaves nothing for others, and what prepares a dispatch follows the router."""
+    scope = plan.cuda_graph_scope
+    if "full_iteration" in scope and len(set(scope)) > 1:
+        return "full_iteration covers the other scopes, write [full_iteration] alone"
+    if "moe_preprocess" in scope and "moe_router" not in scope:
+        return "moe_preprocess needs moe_router, add it"
+    return None
+
+
+@rule("scenario", "plan.cuda_graph_scope")
+def a_graph_of_experts_needs_static_shapes(scenario: Scenario) -> str | None:
+    """Graphs that hold the experts need a token count known beforehand."""
+    if "moe" not in scenario.plan.cuda_graph_scope or scenario.routing.pad_to_capacity:
+        return None
+    return "moe needs routing.pad_to_capacity: true, set it or write [moe_router, moe_preprocess]"
+
+
 @rule("recompute", "modules")
 def modules_need_selective(recompute: Recompute) -> str | None:
     """Modules are chosen in selective recomputation, and at least one."""

@@ -233,9 +233,24 @@ def micro_batches_fill_both_ways(scenario: Scenario) -> str | None:
 @rule("expanded", "plan.sharding")
 def sharded_parameters_need_one_stage(scenario: Scenario) -> str | None:
     """With a pipeline, FSDP keeps parameters whole between micro-batches, which is what zero1 describes."""
-    if scenario.plan.sharding != "zero3" or len(scenario.plan.stages) == 1:
+    plan, count = scenario.plan, len(scenario.plan.stages)
+    if not plan.layerwise or count == 1:
         return None
-    return f"zero3 needs one pipeline stage (got {len(scenario.plan.stages)}), write zero1 or pipeline_parallel: 1"
+    return f"{plan.sharding} needs one pipeline stage (got {count}), write zero1 or pipeline_parallel: 1"
+
+
+@rule("expanded", "plan.sharding_group")
+def sharding_group_divides(scenario: Scenario) -> str | None:
+    """The ranks that hold the same part of the model divide into groups that share one copy."""
+    plan, group = scenario.plan, scenario.plan.sharding_group
+    if group is None:
+        return None
+    if plan.sharding == "none":
+        return "sharding none has no groups, write zero1, zero2 or zero3 or leave it out"
+    if any(stage.sharding_group != group for stage in plan.stages):
+        return f"the stages have another sharding_group than the plan (got {group}), write the same in all of them"
+    replicas = plan.stages[0].data_parallel * plan.stages[0].context_parallel
+    return divides(group, "sharding_group", replicas, "data_parallel x context_parallel")
 
 
 @rule("expanded", "plan.overlap_moe_expert_parallel_comm")

@@ -37,14 +37,20 @@ def model_of(row: TableRow) -> Model:
         return Model(**fields)
     fields["attention"] = attention.model_copy(update=_details(twin.attention, _ATTENTION_DETAILS))
     if moe is not None and twin.moe is not None:
-        wanted = _MOE_DETAILS if moe.num_experts == twin.moe.num_experts else _MOE_DETAILS[:2]
+        wanted = _MOE_DETAILS if moe.num_experts == twin.moe.num_experts else _MOE_DETAILS[:3]
         fields["moe"] = moe.model_copy(update=_details(twin.moe, wanted))
     return Model(**fields, **_details(twin, _MODEL_DETAILS))
 
 
+def known_vocabulary(row: TableRow) -> int | None:
+    """Rows of the embedding of the catalogue's model whose layers have the row's sizes; None if there is none."""
+    twin = _twin(row.whole("hidden_size") or 0, _attention(row), _moe(row))
+    return twin.vocab_size if twin else None
+
+
 # Details that tables do not give.
 _ATTENTION_DETAILS = ("bias", "output_bias", "qk_norm", "sinks")
-_MOE_DETAILS = ("shared_expert_gate", "router_bias", "group_limit", "num_groups")
+_MOE_DETAILS = ("shared_expert_gate", "router_bias", "clamped", "group_limit", "num_groups")
 _MODEL_DETAILS = ("learned_positions", "mlp_bias", "norm_bias", "norms_per_layer")
 
 

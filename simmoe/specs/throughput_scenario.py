@@ -4,7 +4,6 @@ Nothing here depends on the measured value, and no rule names a row.
 """
 
 import re
-from collections.abc import Iterator
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -12,14 +11,22 @@ from simmoe.errors import SimmoeError
 from simmoe.specs import catalog, checks
 from simmoe.specs.document import Document, Position
 from simmoe.specs.expand import expand
-from simmoe.specs.hardware import Cluster, Fabric, NodeGroup
 from simmoe.specs.model import Model
 from simmoe.specs.plan import Plan, Recompute, Schedule
 from simmoe.specs.scenario import Scenario
+from simmoe.specs.throughput_cluster import cluster_of, stage_layers_of
+from simmoe.specs.throughput_gaps import filled, sharding_group
 from simmoe.specs.throughput_model import model_of
+from simmoe.specs.throughput_moe import expert_plan_of, routing_of
 from simmoe.specs.throughput_table_reader import TableRow
-from simmoe.specs.throughput_words import TRAYS_PER_RACK, node_of, precision_of, recompute_of, software_of
-from simmoe.specs.workload import Routing, Training
+from simmoe.specs.throughput_words import (
+    gradient_dtype_of,
+    precision_of,
+    recompute_of,
+    software_month,
+    software_of,
+)
+from simmoe.specs.workload import Precision, Training
 
 
 class Reading(NamedTuple):
@@ -45,7 +52,6 @@ class _Unsupported(Exception):  # noqa: N818 - not an error: the row stays in th
 
 
 _BLOCKING_FLAGS = {
-    "heterogeneous": "several accelerator types in one job",
     "non-plain-arch": "not a plain transformer",
     "fine-tuning": "fine-tuning on packed text",
     "parallel-block": "attention and MLP in parallel",
@@ -54,12 +60,12 @@ _BLOCKING_FLAGS = {
     "duplicate": "same measurement as another row",
 }
 _NOTED_FLAGS = {
-    "fp8-attention": "attention in 8 bits simulated in 16",
     "activation-offload": "activation offload not modelled",
     "precision-partial": "fp8 in some GEMMs only",
-    "remat-policy": "JAX rematerialisation policy not modelled",
     "source-inconsistent": "source contradicts itself",
 }
+# Sharding that gathers parameters layer by layer, and what it is here.
+_LAYERWISE = {"zero2": "zero2", "zero3-fsdp": "zero3", "hsdp": "zero3"}
 _NEEDED = ("num_gpus", "gpus_per_node", "seq_len", "gbs", "tp", "pp", "num_layers", "hidden_size", "num_heads")
 
 
@@ -78,6 +84,7 @@ def scenario_of(row: TableRow) -> Reading:
     """
     assumed: list[str] = []
     try:
+        row = filled(row, assumed)
         _refuse(row)
         return Reading(_scenario(row, assumed), assumptions=tuple(dict.fromkeys(filter(None, assumed))))
     except _Unsupported as reason:
@@ -99,7 +106,7 @@ def _refuse(row: TableRow) -> None:
     if row.whole("vocab_size") is None:
         raise _Unsupported("vocab_size not stated")
     sharding = row.text("dp_sharding")
-    if sharding not in {"", "unknown", "none", "zero1", "zero3-fsdp"}:
+    if sharding not in {"", "unknown", "none", "zero1", *_LAYERWISE}:
         raise _Unsupported(f"{sharding} sharding not modelled")
     if row.text("dispatcher_norm") == "tutel":
         raise _Unsupported("dispatcher tutel not modelled")
@@ -113,9 +120,9 @@ def _scenario(row: TableRow, assumed: list[str]) -> Scenario:
     scenario = Scenario(
         name=row.id,
         model=model,
-        cluster=_cluster(row),
+        cluster=cluster_of(row, assumed),
         training=training,
-        routing=_routing(row, assumed),
+        routing=routing_of(row, assumed),
         plan=plan,
     )
     assumed += [note for flag, note in _NOTED_FLAGS.items() if flag in row.flags]
@@ -131,27 +138,6 @@ def _check(kind: str, scenario: Scenario) -> None:
     problems = checks.run(kind, scenario, Document(Position(""), {}))
     if problems:
         raise _Unsupported(f"{problems[0].key}: {problems[0].sentence}")
-
-
-# ---------------------------------------------------------------- cluster
-
-
-def _cluster(row: TableRow) -> Cluster:
-    accelerator, devices, per_node = row.text("accelerator_id"), row.whole("num_gpus"), row.whole("gpus_per_node")
-    found = node_of(accelerator, row.text("interconnect"), catalog.list_ids("link"))
-    if found is None:
-        raise _Unsupported(f"no hardware data for {accelerator or 'an accelerator that is not named'}")
-    node = catalog.node(found.node)
-    if devices is None or per_node != node.accelerators:
-        raise _Unsupported(f"{per_node} {accelerator} a node, {node.id} has {node.accelerators}")
-    if devices < per_node:
-        node, per_node = node.model_copy(update={"accelerators": devices}), devices
-    count, rest = divmod(devices, per_node)
-    if rest:
-        raise _Unsupported(f"{devices} accelerators do not fill nodes of {per_node}")
-    trays = TRAYS_PER_RACK.get(accelerator)
-    group = NodeGroup(node=node, count=count, nodes_per_domain=min(trays, count) if trays else None)
-    return Cluster(groups=(group,), fabric=Fabric(link=catalog.link(found.link)))
 
 
 # ---------------------------------------------------------------- training
@@ -170,6 +156,8 @@ def _training(row: TableRow, assumed: list[str]) -> Training:
             "micro_batch_size": row.whole("mbs") or 1,
             "global_batch_size": row.whole("gbs"),
             "precision": precision,
+            "gradient_dtype": gradient_dtype_of(row.text("software"), row.text("zero_distopt")),
+            "fp8_attention": "fp8-attention" in row.flags,
             "mtp": (row.whole("mtp_layers") or 0) > 0,
             "software": catalog.software(_stack(row)),
         }
@@ -177,18 +165,13 @@ def _training(row: TableRow, assumed: list[str]) -> Training:
 
 
 def _stack(row: TableRow) -> str:
-    return software_of(row.text("software") or row.group, row.text("software_date"), row.text("year"))
+    return software_of(_framework(row) or row.group, row.text("software_date"), row.text("year"))
 
 
-def _routing(row: TableRow, assumed: list[str]) -> Routing:
-    capacity, word = row.real("capacity_factor"), row.text("routing")
-    if row.moe and word == "natural":
-        assumed.append("natural routing simulated as balanced")
-    if row.moe and word in {"", "unknown"}:
-        assumed.append("routing not stated, balanced assumed")
-    if word == "drop" and capacity is None:
-        assumed.append("capacity factor not stated, dropless assumed")
-    return Routing(capacity_factor=capacity, pad_to_capacity=capacity is not None)
+def _framework(row: TableRow) -> str:
+    """The framework, with the commit that the row names elsewhere."""
+    commit = re.search(r"commit [0-9a-f]{7,}", row.text("schedule_overlap_flags"))
+    return f"{row.text('software')} {commit[0] if commit else ''}".strip()
 
 
 # ---------------------------------------------------------------- plan
@@ -197,29 +180,44 @@ def _routing(row: TableRow, assumed: list[str]) -> Routing:
 def _plan(row: TableRow, model: Model, assumed: list[str]) -> Plan:
     pipeline = row.whole("pp") or 1
     schedule, virtual = _schedule(row, model, assumed)
-    recompute, note = recompute_of(row.text("recompute_norm"))
+    fused = catalog.software(_stack(row)).attention == "fused"
+    recompute, note = recompute_of(row.text("recompute_norm"), fused_attention=fused)
     if recompute is None:
         raise _Unsupported(f"recomputation {row.text('recompute_norm')}")
     if recompute.num_layers is not None and recompute.num_layers >= ceil(model.num_layers / pipeline):
         recompute = Recompute(granularity="full")
-    assumed += [note, *_unmodelled(row)]
+    assumed.append(note)
     fields = {
         "tensor_parallel": row.whole("tp"),
         "pipeline_parallel": pipeline,
         "virtual_pipeline": virtual,
         "context_parallel": row.whole("cp") or 1,
-        "expert_parallel": row.whole("ep") or 1,
-        "expert_tensor_parallel": _expert_tensor_parallel(row, assumed),
         "schedule": schedule,
         "recompute": recompute,
-        "dispatcher": _dispatcher(row, assumed),
+        **expert_plan_of(row, model, schedule, recompute, _month(row), assumed),
         **_data_parallel(row, assumed),
-        "overlap_moe_expert_parallel_comm": _exchange_overlap(row, schedule, recompute, assumed),
-        "tp_comm_overlap": (row.switch("tp_overlap") or False) and (row.whole("tp") or 1) > 1,
-        "cuda_graph": "full_iteration" in row.text("schedule_overlap_flags"),
+        "tp_comm_overlap": _tensor_overlap(row),
         **_layers(row, model, pipeline * virtual, assumed),
     }
     return Plan.model_validate(fields)
+
+
+def _tensor_overlap(row: TableRow) -> bool:
+    """Overlap of tensor-parallel communication: as stated, else as the performance recipes of NeMo and Bridge have it.
+
+    They switch tp_comm_overlap on for dense models (NVIDIA-NeMo/NeMo, nemo/collections/llm/recipes,
+    MegatronCommOverlapCallback; NVIDIA-NeMo/Megatron-Bridge, scripts/performance); elsewhere Megatron's default is off.
+    Userbuffers, which do it, take MXFP8 since Transformer Engine 2.4 of June 2025 (pull request 1711).
+    """
+    stated = row.switch("tp_overlap")
+    recipes = re.search(r"nemo|bridge", row.text("software").lower()) is not None and not row.moe
+    wanted = (recipes if stated is None else stated) and (row.whole("tp") or 1) > 1
+    precision, _ = precision_of(row.text("precision_norm"), row.text("accelerator_id"))
+    return wanted and (precision is not Precision.MXFP8 or _month(row) >= "2025-06")
+
+
+def _month(row: TableRow) -> str:
+    return software_month(_framework(row), row.text("software_date"), row.text("year"))
 
 
 def _data_parallel(row: TableRow, assumed: list[str]) -> dict[str, Any]:
@@ -229,19 +227,24 @@ def _data_parallel(row: TableRow, assumed: list[str]) -> dict[str, Any]:
     selective recomputation (Korthikanti et al., arXiv:2205.05198). With a pipeline, FSDP keeps parameters whole between
     micro-batches: one gather and one scatter a step, as the distributed optimizer.
     """
-    early = _stack(row) == "megatron-lm-2021"
+    stack = _stack(row)
+    early = stack in {"megatron-lm-2021", "megatron-deepspeed-2022"}  # the second is a fork of the first
     stated, sharding = row.switch("dp_overlap"), row.text("dp_sharding")
-    overlap = not early if stated is None else stated
-    full = sharding == "zero3-fsdp" and (row.whole("pp") or 1) == 1
-    if sharding == "zero3-fsdp" and not full:
-        assumed.append("FSDP with a pipeline simulated as zero1")
+    overlap = not (early or stack == "flagperf-2024") if stated is None else stated
+    full = sharding in _LAYERWISE and (row.whole("pp") or 1) == 1
+    if sharding in _LAYERWISE and not full:
+        assumed.append(f"{sharding} with a pipeline simulated as zero1")
     unsharded = sharding == "none" or (early and sharding in {"", "unknown"})
-    split = not early or row.text("recompute_norm").startswith(("selective", "modules"))
+    plain = early or stack == "internevo-2024"  # its configuration has sequence_parallel off
+    split = not plain or row.text("recompute_norm").startswith(("selective", "modules"))
+    kept = sharding == "zero3-fsdp" and "not resharded after forward" in row.text("zero_distopt")
+    layerwise = "zero2" if kept else _LAYERWISE.get(sharding, "zero1")
     return {
-        "sharding": "none" if unsharded else "zero3" if full else "zero1",
+        "sharding": "none" if unsharded else layerwise if full else "zero1",
+        "sharding_group": sharding_group(row, assumed) if full or sharding == "zero1" else None,
         "sequence_parallel": split and "no sequence parallel" not in row.text("schedule_overlap_flags"),
         "overlap_grad_reduce": overlap,
-        "overlap_param_gather": overlap,
+        "overlap_param_gather": overlap and "gradient sync overlap" not in row.text("schedule_overlap_flags"),
     }
 
 
@@ -267,56 +270,18 @@ def _usual_virtual(row: TableRow, model: Model, pipeline: int) -> int:
     return model.num_layers // pipeline if model.num_layers % pipeline == 0 and batches % pipeline == 0 else 1
 
 
-def _expert_tensor_parallel(row: TableRow, assumed: list[str]) -> int:
-    """Unsaid, it is Megatron's default: the tensor-parallel size, or 1 where that does not divide a stage."""
-    stated, tensor = row.whole("etp"), row.whole("tp") or 1
-    if stated is not None or tensor == 1 or not row.moe:
-        return stated or 1
-    stage = (row.whole("num_gpus") or 1) // (row.whole("pp") or 1)
-    size = tensor if stage % (tensor * (row.whole("ep") or 1)) == 0 else 1
-    assumed.append(f"expert tensor parallelism not stated, {size} assumed")
-    return size
-
-
-def _dispatcher(row: TableRow, assumed: list[str]) -> str:
-    word = row.text("dispatcher_norm")
-    if word == "uccl":
-        assumed.append("UCCL simulated as DeepEP")
-        return "deepep"
-    if word in {"", "unknown"}:
-        if row.moe and (row.whole("ep") or 1) > 1:
-            assumed.append("dispatcher not stated, alltoall assumed")
-        return "alltoall"
-    return word
-
-
-def _exchange_overlap(row: TableRow, schedule: Schedule, recompute: Recompute, assumed: list[str]) -> bool:
-    """Overlap of the expert all-to-all, where Megatron has it: interleaved or one stage, no full recomputation."""
-    if not row.switch("ep_overlap") or (row.whole("ep") or 1) == 1:
-        return False
-    joined = schedule is Schedule.INTERLEAVED or (row.whole("pp") or 1) == 1
-    if joined and recompute.granularity != "full":
-        return True
-    assumed.append(f"expert all-to-all overlap with {schedule} and recompute {recompute.granularity} not modelled")
-    return False
-
-
-def _unmodelled(row: TableRow) -> Iterator[str]:
-    if row.switch("cuda_graph") and "full_iteration" not in row.text("schedule_overlap_flags"):
-        yield "partial CUDA graph not modelled"
-
-
 _LAYOUT = re.compile(r"(?:pp_layout=|\blayout )([EtmL|*()\d,]+)")
 
 
 def _layers(row: TableRow, model: Model, stages: int, assumed: list[str]) -> dict[str, Any]:
     """How layers are divided over virtual stages: as written, evenly, or with the ends counted as layers."""
-    written = _LAYOUT.search(row.text("schedule_overlap_flags"))
+    written, units = _LAYOUT.search(row.text("schedule_overlap_flags")), stage_layers_of(row)
     layers = model.num_layers
     if written:
         return {"pipeline_layout": written[1]}
-    if layers % stages == 0:
-        return {}
+    counted = len(units) == stages and sum(units) == layers
+    if counted or layers % stages == 0:
+        return {"stage_layers": units} if counted else {}
     if (layers + 2) % stages == 0:
         return {"account_for_embedding": True, "account_for_loss": True}
     if (layers + 1) % stages == 0:

@@ -27,7 +27,7 @@ _WHOLE = (
     "first_dense_layers", "moe_layer_period", "vocab_size", "mtp_layers", "sliding_window",
 )  # fmt: skip
 _MAY_BE_ZERO = {"q_lora_rank", "shared_expert_ffn", "first_dense_layers", "mtp_layers"}
-_REAL = ("measured_s", "capacity_factor")
+_REAL = ("measured_s", "capacity_factor", "peak_mem_gib")
 _SWITCHES = ("ep_overlap", "dp_overlap", "tp_overlap", "cuda_graph", "gated_mlp", "tied_embeddings")
 
 

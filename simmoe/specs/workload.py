@@ -13,15 +13,21 @@ from simmoe.specs.software import SoftwareStack
 
 
 class Precision(StrEnum):
-    """Precision recipe of a run; the fp8 family keeps bf16 master copies and activations."""
+    """Precision recipe of a run; the fp8 family and nvfp4 keep bf16 master copies and activations, tf32 stores fp32.
+
+    ``nvfp4`` runs every weight GEMM in fp4. NVIDIA's recipe (arXiv 2509.25149) keeps about a sixth of the linear
+    layers, the first and last ones, in bf16, which makes its steps longer than these.
+    """
 
     FP32 = "fp32"
+    TF32 = "tf32"
     FP16 = "fp16"
     BF16 = "bf16"
     FP8_DELAYED = "fp8-delayed"
     FP8_CURRENT = "fp8-current"
     FP8_BLOCKWISE = "fp8-blockwise"
     MXFP8 = "mxfp8"
+    NVFP4 = "nvfp4"
 
     @property
     def is_fp8(self) -> bool:
@@ -29,19 +35,50 @@ class Precision(StrEnum):
         return self in {Precision.FP8_DELAYED, Precision.FP8_CURRENT, Precision.FP8_BLOCKWISE, Precision.MXFP8}
 
     @property
+    def casts(self) -> bool:
+        """GEMM inputs are cast to 8 or 4 bits."""
+        return self.is_fp8 or self is Precision.NVFP4
+
+    @property
     def gemm_dtype(self) -> Dtype:
         """Arithmetic of the weight GEMMs."""
+        if self is Precision.NVFP4:
+            return Dtype.FP4
         return Dtype.FP8 if self.is_fp8 else Dtype(self.value)
 
     @property
     def activation_dtype(self) -> Dtype:
         """Arithmetic of attention and of everything that is not a weight GEMM."""
-        return Dtype.BF16 if self.is_fp8 else Dtype(self.value)
+        return Dtype.BF16 if self.casts else Dtype(self.value)
+
+    @property
+    def gemm_bytes(self) -> float:
+        """Bytes of one element as weight GEMMs read it, with the scales of its block."""
+        if self is Precision.NVFP4:
+            return 0.5 + 1 / 16
+        return 1.0 if self.is_fp8 else float(self.activation_bytes)
+
+    @property
+    def cast_bytes(self) -> float:
+        """Bytes that casting one element moves; what the casts of `CAST_BYTES` read and write."""
+        return CAST_BYTES.get(self, 0.0)
 
     @property
     def activation_bytes(self) -> int:
         """Bytes of one activation element."""
-        return 4 if self is Precision.FP32 else 2
+        return 4 if self in {Precision.FP32, Precision.TF32} else 2
+
+
+# Bytes that a cast moves for one bf16 element, after Transformer Engine 2 (its user guide, "Low precision training"):
+# every input is kept along rows and along columns, for the products of both passes.
+CAST_BYTES = {
+    Precision.FP8_DELAYED: 2.0 + 1.0 + 1.0,  # the scale is that of earlier steps; the new maximum comes along
+    Precision.FP8_CURRENT: 2.0 + 2.0 + 1.0 + 1.0,  # the maximum is found in a pass of its own
+    Precision.FP8_BLOCKWISE: 2.0 + 2 * (1.0 + 4 / 128),  # one fp32 scale for 128
+    Precision.MXFP8: 2.0 + 2 * (1.0 + 3 / 32),  # one byte for 32, then brought into the order the GEMM wants
+    # The maxima of rows and of Hadamard-transformed columns in one pass, then rows, then columns; one byte for 16.
+    Precision.NVFP4: 2.0 + 2 * (2.0 + 0.5 + 3 / 16),
+}
 
 
 class Training(Spec):
@@ -55,8 +92,13 @@ class Training(Spec):
         Sequences per micro-batch and rank, and per optimizer step over the whole job.
     gradient_dtype : str
         Dtype in which gradients are accumulated and reduced.
+    fp8_attention : bool
+        Attention takes 8-bit inputs, on accelerators with such a kernel.
     mtp : bool
         Train the multi-token-prediction layers the model has.
+    sustained : bool
+        A long run, whose clocks have settled; false for a benchmark of a few steps: kernels keep the rates of short
+        benchmarks.
     software : SoftwareStack
         The framework that runs; a file names its id in ``hardware_db/software``.
     jitter : Jitter
@@ -69,7 +111,9 @@ class Training(Spec):
     precision: Precision = Precision.BF16
     optimizer: Literal["adam", "sgd"] = "adam"
     gradient_dtype: Literal["fp32", "bf16"] = "fp32"
+    fp8_attention: bool = False
     mtp: bool = True
+    sustained: bool = True
     software: SoftwareStack
     jitter: Jitter = Jitter()
 

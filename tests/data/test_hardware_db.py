@@ -11,12 +11,31 @@ from ruamel.yaml import YAML
 from simmoe.specs import catalog
 from simmoe.specs.base import Kind, Quantity, Spec
 from simmoe.specs.hardware import Accelerator, Dtype
+from simmoe.specs.kernel_file import TABLES
+from simmoe.specs.residuals_file import residuals
 
 DATABASE = Path(__file__).resolve().parents[2] / "hardware_db"
 MEMORY_BOUND = {"elementwise", "norm", "softmax", "permute", "cross_entropy", "optimizer", "cast"}
 KINDS = ("accelerator", "link", "node", "cluster", "software")
 # Row of the reference table for each part whose id is not that row's name in lower case.
 REFERENCE_ROW = {"h800": "H800-SXM5-80GB"}
+# Architectures of which no part was measured throughout, and the nearest one of the vendor that was.
+UNMEASURED = {
+    ("Ascend 950", "Da Vinci"),
+    ("CDNA4", "CDNA3"),
+    ("Gaudi 3", "Gaudi 2"),
+    ("MUSA 4", "MUSA 3"),
+    *((f"TPU {version}", "TPU v6e") for version in ("v4", "v5e", "v5p", "v7x")),
+}
+OUR_OWN = {"simmoe-judgement", "simmoe-steps"}  # made here: no address, the repository is the source
+NOT_IN_REFERENCE = {"rtx-2080", "h100-sxm5-96gb"}
+SOURCED_ELSEWHERE = {"hygon-dcu-k100-ai"}  # the reference has no peak of it
+CORRECTED = {  # figures of the reference that its sources' vendors contradict; the files keep them as alternatives
+    ("b200", "fp32"),  # HGX B200 has 75, the 80 are of GB200
+    ("iluvatar-bi-v150", "tdp"),  # FlagPerf prints and measures 350 W
+    ("mi210", "l2_cache"),  # ROCm has 8 MiB a die
+}
+HALVED = {"mi250x"}  # the row is of a module, which software sees as two devices
 DECIMAL_MEMORY = {"b300"}  # its 288 are 10^9 bytes; every other vendor figure counts in 2^30
 
 
@@ -62,10 +81,11 @@ def parts() -> list[tuple[str, Spec]]:
 
 
 def kernel_rows() -> list[tuple[str, dict[str, str]]]:
+    """Accelerator and cells, with the table that a row stands in as the cell ``table``."""
     rows = []
-    for path in sorted(DATABASE.glob("efficiency/*/kernels.csv")):
+    for path in sorted(DATABASE.glob("efficiency/*/*.csv")):
         with path.open(newline="", encoding="utf-8") as file:
-            rows += [(path.parent.name, row) for row in csv.DictReader(file)]
+            rows += [(path.parent.name, {"table": path.stem} | row) for row in csv.DictReader(file)]
     return rows
 
 
@@ -83,6 +103,9 @@ def test_every_source_is_known_and_every_known_source_is_used():
     used = {number.source for _, part in parts() for number in quantities(part)}
     used |= {number.reviewed for _, part in parts() for number in quantities(part)} - {""}
     used |= {row["source"] for _, row in kernel_rows()}
+    used |= {name.split(" (")[0] for one in residuals() for name in one.sources} & known
+    with (Path(__file__).parent / "second_readings.csv").open(newline="", encoding="utf-8") as file:
+        used |= {row["source"] for row in csv.DictReader(file)}
     assert used - known == set()
     assert known - used == set()
 
@@ -97,7 +120,7 @@ def test_sources_are_sorted_and_complete():
         assert source.year, name
         assert source.accessed, name
         assert source.kind in set(Kind), name
-        assert source.url.startswith("https://") or name == "simmoe-judgement", name
+        assert source.url.startswith("https://") or name in OUR_OWN, name
 
 
 def test_a_guess_is_called_a_guess_and_nothing_else_cites_judgement():
@@ -117,10 +140,13 @@ def test_a_review_names_a_second_source():
 
 
 def test_fractions_are_fractions():
+    """Closer than `simmoe db check`, which also judges parts and clocks of a user's own."""
     for accelerator, row in kernel_rows():
         place = (accelerator, *list(row.values())[:3])
-        if row["parameter"] in {"compute", "memory", "backward", "wgrad", "sustained"}:
+        if row["parameter"] in {"compute", "memory", "wgrad", "sustained"}:
             assert 0 < float(row["value"]) <= 1, place
+        elif row["parameter"] == "backward":
+            assert 0 < float(row["value"]) <= 1.1, place  # of forward; cuDNN's at width 64 is faster
         elif row["parameter"].endswith("_fill"):
             assert 0 <= float(row["value"]) < 4000, place
         if row["spread"]:
@@ -146,17 +172,17 @@ def test_efficiencies_cover_what_the_part_can_do(id):
         assert 128 in {fit.head_dim for fit in part.efficiency.attention if fit.kernel == kernel}
 
 
-def test_inherited_efficiencies_are_of_the_same_architecture():
-    inheriting = 0
+def test_inherited_efficiencies_are_of_the_same_architecture_or_the_nearest():
+    outside = set()
     for id in ids("accelerator"):
         part = catalog.accelerator(id)
-        own = (DATABASE / "efficiency" / id / "kernels.csv").is_file()
-        assert own != bool(part.efficiency_of), id
-        if part.efficiency_of:
-            inheriting += 1
-            assert catalog.accelerator(part.efficiency_of).architecture == part.architecture
-    assert inheriting
-    tables = {path.name for path in (DATABASE / "efficiency").iterdir()}
+        own = {path.stem for path in (DATABASE / "efficiency" / id).glob("*")}
+        assert own <= set(TABLES), id
+        assert part.efficiency_of or own == set(TABLES), id
+        if part.efficiency_of and catalog.accelerator(part.efficiency_of).architecture != part.architecture:
+            outside.add((part.architecture, catalog.accelerator(part.efficiency_of).architecture))
+    assert outside == UNMEASURED
+    tables = {path.name for path in (DATABASE / "efficiency").iterdir() if path.is_dir()}
     assert tables <= set(ids("accelerator"))
 
 
@@ -207,6 +233,7 @@ def row_of(id: str, reference: dict[str, dict[str, str]]) -> dict[str, str]:
 def different(part: Accelerator, row: dict[str, str]) -> list[str]:
     """Numbers of an accelerator that are not those of the reference row."""
     found = []
+    half = 0.5 if part.id in HALVED else 1.0
     giga = 1e9 if part.id in DECIMAL_MEMORY else 2.0**30
     expected = {
         "memory": (part.memory, row["mem_gb"], giga),
@@ -218,15 +245,19 @@ def different(part: Accelerator, row: dict[str, str]) -> list[str]:
     for dtype in Dtype:
         expected[dtype] = (part.peak_flops.get(dtype), row[f"{dtype}_tflops"], 1e12)
     for name, (number, text, scale) in expected.items():
-        if not text:  # the reference knows nothing: the database may then only guess
-            if number is not None and number.kind is not Kind.GUESS:
+        if (part.id, name) in CORRECTED:
+            if not any(f" {text} " in f"{other} " for other in number.alternatives):
+                found.append(f"{name}: the {text} of the reference is not among the alternatives")
+        elif not text:  # the reference knows nothing: a peak may then only be guessed
+            guessed = number is None or number.kind is Kind.GUESS
+            if name in set(Dtype) and not guessed and part.id not in SOURCED_ELSEWHERE:
                 found.append(f"{name}: not in the reference, yet {number.kind}")
-        elif number is None or abs(number.value / (float(text) * scale) - 1) > 1e-9:
+        elif number is None or abs(number.value / (float(text) * scale * half) - 1) > 1e-9:
             found.append(f"{name}: {text} expected, got {number and number.text}")
     return found
 
 
-@pytest.mark.parametrize("id", ids("accelerator"))
+@pytest.mark.parametrize("id", sorted(set(ids("accelerator")) - NOT_IN_REFERENCE))
 def test_accelerator_agrees_with_the_reference_table(id, reference):
     part = catalog.accelerator(id)
     row = row_of(id, reference)
@@ -241,52 +272,14 @@ def test_the_comparison_with_the_reference_can_fail(reference):
     assert {line.split(":")[0] for line in different(part, other)} == {"memory", "memory_bandwidth"}
 
 
-@pytest.mark.parametrize("id", ["nvlink-3", "nvlink-4", "nvlink-5", "pcie-4-host", "nvlink-5-nvl72"])
-def test_collective_fits_agree_with_the_published_fits(id, shared):
-    gpu, version = {
-        "nvlink-3": ("A100-SXM4-80GB", "2.27.3"),
-        "nvlink-4": ("H100-SXM", "2.29.2"),
-        "nvlink-5": ("B200", "2.29.2"),
-        "pcie-4-host": ("L40S", "2.27.3"),
-        "nvlink-5-nvl72": ("GB200", "2.29.2"),
-    }[id]
-    with (shared / "hardware" / "hardware_fits.csv").open(newline="", encoding="utf-8") as file:
-        rows = {
-            (row["op"].replace("alltoall", "all_to_all"), int(float(row["n_gpus"]))): row
-            for row in csv.DictReader(file)
-            if (row["gpu"], row["source"]) == (gpu, f"AIC nccl/{version}") and "sqrt" in row["form"]
-        }
-    compared = 0
-    for fit in catalog.link(id).collectives:
-        row = rows.get((fit.collective, fit.ranks))
-        if row is None or fit.latency.kind is not Kind.MEASURED:
-            continue
-        compared += 1
-        assert fit.latency.value == pytest.approx(float(row["alpha_us"]) * 1e-6, rel=6e-3)
-        assert fit.bus_bandwidth.value == pytest.approx(float(row["busbw_GBps"]) * 1e9, rel=1e-3)
-        assert fit.sqrt_term is not None
-        assert fit.sqrt_term.value == pytest.approx(float(row["c_us_per_sqrtB"]) * 1e-6, rel=1e-3)
-    assert compared == len(rows)
-
-
 @pytest.mark.parametrize(
     ("id", "table", "variant", "parameter", "value"),
     [
-        ("a40", "gemm", "fp16", "compute", 0.788),
-        ("a40", "gemm", "bf16", "k_fill", 136),
-        ("a100-sxm4-80gb", "gemm", "bf16", "k_fill", 97),
-        ("a100-sxm4-80gb", "attention", "fa2:128", "compute", 0.577),
-        ("h100-sxm5-80gb", "gemm", "bf16", "compute", 0.824),
-        ("h100-sxm5-80gb", "gemm", "bf16", "sustained", 0.83),
-        ("h100-sxm5-80gb", "gemm", "fp8", "compute", 0.70),
-        ("h100-sxm5-80gb", "gemm", "fp8", "sustained", 0.79),
-        ("h100-sxm5-80gb", "attention", "fa3:128", "length_fill", 1029),
+        ("a100-sxm4-80gb", "attention", "fa2:128", "compute", 0.687),
+        ("h100-sxm5-80gb", "attention", "fa3:128", "length_fill", 834),
         ("h100-sxm5-80gb", "grouped_gemm", "bf16", "token_fill", 64),
-        ("h200-sxm-141gb", "attention", "fa3:192", "compute", 0.597),
-        ("v100-sxm2-16gb", "gemm", "fp16", "compute", 0.721),
-        ("b200", "gemm", "bf16", "sustained", 0.70),
-        ("gb200", "gemm", "fp8", "sustained", 0.72),
-        ("l40s", "attention", "fa2:64", "length_fill", 796),
+        ("h200-sxm-141gb", "attention", "fa3:192", "compute", 0.650),
+        ("l40s", "attention", "fa2:64", "length_fill", 696),
     ],
 )
 def test_kernel_parameters_are_those_of_their_sources(id, table, variant, parameter, value):
@@ -296,3 +289,14 @@ def test_kernel_parameters_are_those_of_their_sources(id, table, variant, parame
         if (accelerator, row["table"], row["variant"], row["parameter"]) == (id, table, variant, parameter)
     ]
     assert found == [value]
+
+
+def test_what_a_step_keeps_is_read_off_steps():
+    """Every part whose kernels were measured has one; no typed number pins it, `tools.fits.steps` renews them."""
+    fitted = [(part, row) for part, row in kernel_rows() if row["source"] == "simmoe-steps"]
+    assert {part for part, _ in fitted} >= {"a100-sxm4-80gb", "h100-sxm5-80gb", "b200", "gb200"}
+    for part, row in fitted:
+        place = (part, row["table"], row["variant"])
+        assert (row["parameter"], row["kind"]) == ("sustained", "derived"), place
+        assert 0.4 < float(row["value"]) < 1.1, place
+        assert row["locator"], place

@@ -7,16 +7,11 @@ communicates for free.
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simmoe.cost.collectives import collective_time, exchange_time, expected_places, local_time
+from simmoe.cost.attention import attention_time, attention_unfused_time
+from simmoe.cost.collectives import collective_time, local_time
+from simmoe.cost.exchange import exchange_time, expected_places
 from simmoe.cost.groups import GroupShape
-from simmoe.cost.kernels import (
-    attention_time,
-    attention_unfused_time,
-    gemm_time,
-    grouped_gemm_time,
-    memory_bound_time,
-    tile_utilisation,
-)
+from simmoe.cost.kernels import gemm_time, grouped_gemm_time, memory_bound_time, tile_utilisation
 from simmoe.cost.network import Fit, Network, Wire
 from simmoe.cost.operators import AttentionCore, Collective, Gemm, GroupedGemm, MemoryBound, TokenExchange
 from simmoe.specs.base import Quantity
@@ -57,10 +52,11 @@ grouped_fits = numbers(
     width_fill=filling,
     sustained=fraction,
     wgrad=fraction,
-).map(lambda values: GroupedGemmEfficiency.model_construct(dtype=Dtype.BF16, **values))
-attention_fits = numbers(launch=launch, compute=fraction, length_fill=filling, backward=fraction).map(
-    lambda values: AttentionEfficiency.model_construct(kernel="fa2", head_dim=128, **values)
-)
+    expert_launch=launch,
+).map(lambda values: GroupedGemmEfficiency.model_construct(kernel="te", dtype=Dtype.BF16, **values))
+attention_fits = numbers(
+    launch=launch, compute=fraction, length_fill=filling, block_fill=filling, backward=fraction, sustained=fraction
+).map(lambda values: AttentionEfficiency.model_construct(kernel="fa2", head_dim=128, window_fill=None, **values))
 memory_fits = numbers(launch=launch, memory=fraction).map(
     lambda values: MemoryBoundEfficiency.model_construct(operator="norm", **values)
 )
@@ -220,8 +216,11 @@ def test_more_ranks_on_a_switch_take_longer(amount: float, ranks: int, network: 
         assert local_time(kind, amount, ranks, switch) <= local_time(kind, amount, ranks + 1, switch) * ROUNDING
 
 
-@given(nbytes, shapes(), networks())
+@given(nbytes, shapes(), networks(measured=False))
 def test_an_all_reduce_is_no_faster_than_its_halves(amount: float, shape: GroupShape, network: Network) -> None:
+    """Only where both may take a tree: over several ranks of several domains NCCL gathers round a ring."""
+    if not shape.local and shape.per_domain > 1:
+        return
     whole = seconds_of("all_reduce", amount, shape, network)
     for half in ("reduce_scatter", "all_gather"):
         assert whole * ROUNDING >= seconds_of(half, amount, shape, network)

@@ -4,15 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from simmoe.cli.validate import compare, compare_all
+from simmoe.cli.validate_run import compare, compare_all
 from simmoe.pipeline import run
-from simmoe.report.league import by_group, representative
+from simmoe.report.league import by
+from simmoe.report.league_orderings import pairs
 from simmoe.specs.reader import load_scenario
 from simmoe.specs.throughput_scenario import scenario_of
 from simmoe.specs.throughput_table_reader import read_table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TABLE = REPOSITORY / "scenarios" / "published" / "moe_training.csv"
+TABLE = REPOSITORY / "scenarios" / "published" / "training.csv"
 EXAMPLES = sorted((REPOSITORY / "scenarios" / "examples").glob("*.yaml"))
 ROWS = {row.id: row for row in read_table(TABLE)}
 
@@ -79,9 +80,10 @@ def test_a_tolerance_can_fail():
 
 def test_the_table_covers_models_accelerators_and_sizes():
     simulated = [row for row in ROWS.values() if scenario_of(row).scenario is not None]
-    assert len(simulated) >= 100
-    assert len({row.text("model") for row in simulated}) >= 4
-    assert len({row.text("accelerator_id") for row in simulated}) >= 3
+    assert len(simulated) >= 0.95 * len(ROWS)
+    assert sum(row.moe for row in simulated) >= 250
+    assert len({row.text("model") for row in simulated}) >= 80
+    assert len({row.text("accelerator_id") for row in simulated}) >= 10
     sizes = [row.whole("num_gpus") for row in simulated]
     assert min(sizes) <= 8
     assert max(sizes) >= 1024
@@ -90,10 +92,7 @@ def test_the_table_covers_models_accelerators_and_sizes():
 def test_rows_that_cannot_be_simulated_say_why():
     readings = {row.id: scenario_of(row) for row in ROWS.values()}
     assert all((reading.scenario is None) == bool(reading.reason) for reading in readings.values())
-    assert {reading.reason for reading in readings.values()} >= {
-        "ep not stated",
-        "num_gpus not stated",
-    }
+    assert {reading.reason for reading in readings.values()} >= {"tp not stated", "num_gpus not stated"}
 
 
 def test_every_row_names_its_source():
@@ -106,7 +105,9 @@ def test_every_row_names_its_source():
 def test_the_whole_table():
     found = tuple(compare_all(tuple(ROWS.values()), jobs=2))
     assert [one.id for one in found] == list(ROWS)
-    assert not [one for one in found if one.status == "failed"]
-    assert len(representative(found)) >= 20
-    medians = {summary.name: summary.median for summary in by_group(found)}
+    assert not [one.reason for one in found if one.reason.startswith("simulation failed")]
+    assert sum(one.status == "ok" for one in found) >= 0.95 * sum(one.error is not None for one in found)
+    compared = pairs(tuple(ROWS.values()), found)
+    assert sum(pair.right for pair in compared) >= 0.75 * len(compared)
+    medians = {summary.name: summary.median for summary in by(found)}
     assert {name: median for name, median in medians.items() if median > MEDIAN_AT_MOST.get(name, 1)} == {}

@@ -191,8 +191,8 @@ def test_an_oversubscribed_uplink_is_shared_by_all_below_it(ratio: float) -> Non
     dispatch, _ = route_of(step, fluid, "moe.dispatch")
     port, leaf = size(fluid, "port 0 out"), size(fluid, "port leaf 0.0 out")
     assert leaf == pytest.approx(16 * port / ratio)
-    assert dispatch["port 0 out"] == pytest.approx(port / ratio)
-    assert dispatch["port leaf 0.0 out"] == pytest.approx(leaf)
+    assert dispatch["port 0 out"] == pytest.approx(port / ratio, rel=1e-3)  # weights go along in one of their own
+    assert dispatch["port leaf 0.0 out"] == pytest.approx(leaf, rel=1e-3)
     step, fluid = built(*overrides)
     send, _ = route_of(step, fluid, "pipeline.send")
     assert send["port leaf 0.0 out"] == pytest.approx(leaf / 2), "8 of 16 GPUs"

@@ -2,10 +2,12 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from simmoe.cost.parameters import count_parameters
 from simmoe.engine.simulate import simulate
+from simmoe.errors import SpecError
 from simmoe.graph.build import build_step, micro_batches
 from simmoe.pipeline import run, stage_memory
 from tests.scenarios import small
@@ -80,3 +82,51 @@ def test_full_sharding_needs_less_memory_and_more_time_than_a_sharded_optimizer(
     whole, sharded = run(small(*DENSE, "plan.sharding=zero1")), run(small(*DENSE))
     assert sharded.memory[0].total < whole.memory[0].total
     assert sharded.step_time_s > whole.step_time_s
+
+
+def test_zero2_keeps_parameters_from_forward_to_backward():
+    scenario = small(*DENSE, "plan.sharding=zero2")
+    graph = build_step(scenario).graph
+    count = Counter(graph.operations[number].name for number in graph.operation.tolist())
+    passes = scenario.model.num_layers * micro_batches(scenario)
+    assert (count["param.dense"], count["grad.dense"]) == (passes, passes)
+    (memory,) = stage_memory(scenario)
+    exact = count_parameters(scenario.model).exact
+    assert memory.weights == pytest.approx(2 * exact, rel=1e-3)
+    assert memory.optimizer == pytest.approx(12 * exact / 16, rel=1e-3)
+    assert run(scenario).step_time_s < run(small(*DENSE)).step_time_s
+
+
+def seconds_of(graph, name: str) -> float:
+    """Time of all tasks of an operation."""
+    chosen = [number for number, operation in enumerate(graph.operations) if operation.name == name]
+    return float(graph.duration[np.isin(graph.operation, chosen)].sum())
+
+
+def test_sharding_groups_share_a_copy_and_sum_over_copies():
+    """Two hosts of eight: parameters travel inside a host only, gradients also between the copies."""
+    scenario = small(*DENSE, "plan.sharding_group=8")
+    slow = "cluster.fabric.bandwidth=25 Gb/s"
+    graph, whole = (build_step(small(*DENSE, slow, *more)).graph for more in (("plan.sharding_group=8",), ()))
+    operations = {operation.name: operation for operation in graph.operations}
+    assert (operations["param.dense"].group, operations["grad.replicas"].group) == ("shard", "replica")
+    assert operations["grad.replicas"].category == "all_reduce"
+    count = Counter(graph.operations[number].name for number in graph.operation.tolist())
+    assert count["grad.replicas"] == scenario.model.num_layers * micro_batches(scenario)
+    assert "grad.replicas" not in {operation.name for operation in whole.operations}
+    assert seconds_of(graph, "param.dense") < 0.5 * seconds_of(whole, "param.dense")  # over NVLink alone
+    (memory,), (alone,) = stage_memory(scenario), stage_memory(small(*DENSE))
+    assert memory.optimizer == pytest.approx(2 * alone.optimizer)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ((*DENSE, "plan.sharding_group=3"), "sharding_group 3 does not divide"),
+        ((*DENSE, "plan.sharding=none", "plan.sharding_group=8"), "sharding none has no groups"),
+        ((*DENSE, "plan.pipeline_parallel=2", "plan.sharding=zero2"), "zero2 needs one pipeline stage"),
+    ],
+)
+def test_wrong_sharding_is_told(overrides, sentence):
+    with pytest.raises(SpecError, match=sentence):
+        small(*overrides)

@@ -2,15 +2,9 @@
 
 import pytest
 
+from simmoe.cost.attention import attention_time, attention_unfused_time
 from simmoe.cost.device import Device, device_of, kernel_time, select_attention, select_dtype
-from simmoe.cost.kernels import (
-    attention_time,
-    attention_unfused_time,
-    gemm_time,
-    grouped_gemm_time,
-    memory_bound_time,
-    tile_utilisation,
-)
+from simmoe.cost.kernels import gemm_time, grouped_gemm_time, memory_bound_time, tile_utilisation
 from simmoe.cost.operators import AttentionCore, Gemm, GroupedGemm, MemoryBound
 from simmoe.errors import SpecError
 from simmoe.specs import catalog
@@ -40,14 +34,14 @@ def grouped_fit(**changes: float) -> GroupedGemmEfficiency:
     values = {"launch": 0.0, "compute": 1.0, "memory": 1.0, "token_fill": 0.0, "width_fill": 0.0}
     values |= {"sustained": 1.0, "wgrad": 1.0} | changes
     return GroupedGemmEfficiency.model_construct(
-        dtype=Dtype.BF16, **{key: number(value) for key, value in values.items()}
+        kernel="te", expert_launch=None, dtype=Dtype.BF16, **{key: number(value) for key, value in values.items()}
     )
 
 
 def attention_fit(kernel: str = "fa2", head_dim: int = 128, **changes: float) -> AttentionEfficiency:
-    values = {"launch": 0.0, "compute": 1.0, "length_fill": 0.0, "backward": 1.0} | changes
+    values = {"launch": 0.0, "compute": 1.0, "length_fill": 0.0, "block_fill": 0.0, "backward": 1.0, "sustained": 1.0}
     return AttentionEfficiency.model_construct(
-        kernel=kernel, head_dim=head_dim, **{key: number(value) for key, value in values.items()}
+        kernel=kernel, head_dim=head_dim, **{key: number(value) for key, value in (values | changes).items()}
     )
 
 
@@ -72,13 +66,26 @@ GROUPED = {"peak": 1e14, "bandwidth": 1e15, "element_bytes": 2}
     ("m", "n", "sm_count", "expected"),
     [
         (128 * 108, 256, 108, 1.0),  # one full wave
-        (128 * 109, 256, 108, 872 / 972),  # 64 x 64 tiles: 872 in 9 waves of 108
+        (128 * 109, 256, 108, 872 / (0.35 * 972 + 0.65 * 872)),  # 64 x 64 tiles: 872 in 9 waves of 108
         (64, 64, 108, 1 / 108),  # one tile on one multiprocessor
         (1, 64, 108, 1 / 64 / 108),
     ],
 )
 def test_tile_utilisation(m: int, n: int, sm_count: int, expected: float) -> None:
     assert tile_utilisation(m, n, sm_count) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "expected"),
+    [
+        (128 * 108, 256, 1.0),  # one full wave of the largest tile pays no overhead
+        (64, 64, 1 / 108 / (2.0 / 1.375)),  # one 64 x 64 tile: (1 + 0.5 x 2) / (1 + 0.5 x 0.75)
+        # One 128 x 128 tile, (1 + 0.5 x 1) / 1.375 times the largest one's time, not four of 64 x 64.
+        (128, 128, 4 / 108 / (2.0 / 1.375)),
+    ],
+)
+def test_small_tiles_cost_more(m: int, n: int, expected: float) -> None:
+    assert tile_utilisation(m, n, 108, 0.5) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_gemm_of_full_waves_runs_at_the_peak() -> None:
@@ -156,11 +163,11 @@ def test_a_grouped_weight_gradient() -> None:
 
 
 def test_attention_runs_at_its_rate_when_the_gpu_is_full() -> None:
-    """Expectation: F / (P e) (1 + S0/L), F = 2 b h (L^2/2) (d_qk + d_v)."""
+    """Expectation: F / (P e s) (1 + K/L), F = 2 b h (L^2/2) (d_qk + d_v)."""
     flops = 2 * 2 * 16 * (2048**2 / 2) * 256
-    fit = attention_fit(compute=0.5, length_fill=512.0)
+    fit = attention_fit(compute=0.5, length_fill=512.0, sustained=0.8)
     actual = attention_time(core(), peak=1e14, sm_count=100, efficiency=fit)
-    assert actual == pytest.approx(flops / 0.5e14 * 1.25, rel=1e-12)
+    assert actual == pytest.approx(flops / 0.4e14 * 1.25, rel=1e-12)
 
 
 def test_backward_attention_does_five_products_for_two() -> None:
@@ -169,19 +176,47 @@ def test_backward_attention_does_five_products_for_two() -> None:
     assert backward / forward == pytest.approx(2.5 / 0.8, rel=1e-12)
 
 
-def test_few_thread_blocks_leave_multiprocessors_idle() -> None:
-    """Expectation: one head of 256 queries is 2 blocks of 100."""
-    one = core(batch=1, heads=1, queries=256, keys=256)
-    actual = attention_time(one, peak=1e14, sm_count=100, efficiency=attention_fit())
-    assert actual == pytest.approx(one.flops / (1e14 * 0.02), rel=1e-12)
+def test_the_longest_block_comes_on_top_of_the_mean_load() -> None:
+    """Expectation: 512 blocks of 100 multiprocessors; the longest sees 2048 keys, the mean 1024, of which 256 fill."""
+    full = attention_time(core(), peak=1e14, sm_count=100, efficiency=attention_fit())
+    fit = attention_fit(length_fill=512.0, block_fill=0.6)
+    walk = (1024 + 256) + 0.6 * (2048 + 256) * 100 / 512
+    assert attention_time(core(), peak=1e14, sm_count=100, efficiency=fit) == pytest.approx(
+        full * walk / 1024, rel=1e-12
+    )
+    both = core(backward=True)
+    walk = (1024 + 256) + 0.3 * (2048 + 256) * 100 / 512  # half of it in backward
+    assert attention_time(both, peak=1e14, sm_count=100, efficiency=fit) == pytest.approx(
+        2.5 * full * walk / 1024, rel=1e-12
+    )
+
+
+def test_one_block_runs_no_faster_on_more_multiprocessors() -> None:
+    """Expectation: with w = 1 a single head of 128 queries takes what one multiprocessor needs, and its mean load."""
+    one = core(batch=1, heads=1, queries=128, keys=128, causal=False)
+    for count in (100, 200):
+        actual = attention_time(one, peak=1e12 * count, sm_count=count, efficiency=attention_fit(block_fill=1.0))
+        assert actual == pytest.approx(one.flops / 1e12 * (1 + 1 / count), rel=1e-12)
 
 
 def test_a_window_caps_the_cost_of_long_sequences() -> None:
     def seconds(length: int) -> float:
         work = core(queries=length, keys=length, window=1024)
-        return attention_time(work, peak=1e14, sm_count=100, efficiency=attention_fit())
+        return attention_time(work, peak=1e14, sm_count=100, efficiency=attention_fit(block_fill=0.5))
 
     assert seconds(65536) / seconds(32768) == pytest.approx(2.0, rel=0.01)
+
+
+def test_a_window_has_a_fill_of_its_own_and_no_longest_block() -> None:
+    """Expectation: every query but the first 1024 sees 1024 keys; 1024 - 1024^2 / (2 x 8192) = 960 on average."""
+    work = core(batch=1, queries=8192, keys=8192, window=1024)
+    assert work.most_keys == 1024
+    fit = attention_fit(length_fill=512.0, window_fill=960.0, block_fill=1.0)
+    walk = (960 + 480) + (1024 + 480) * 100 / 1024
+    actual = attention_time(work, peak=1e14, sm_count=100, efficiency=fit)
+    assert actual == pytest.approx(work.flops / 1e14 * walk / 960, rel=1e-12)
+    unwindowed = attention_time(work._replace(window=8192), peak=1e14, sm_count=100, efficiency=fit)
+    assert unwindowed == attention_time(work._replace(window=None), peak=1e14, sm_count=100, efficiency=fit)
 
 
 def test_unfused_attention_is_products_plus_traffic() -> None:
@@ -217,6 +252,9 @@ def test_the_fastest_available_kernel_at_the_nearest_width_is_chosen() -> None:
     ]
     assert select_attention(rows, ("cudnn",), 128) is None
     assert select_attention(rows, (), 128) is None
+    preferred = select_attention(rows, ("fa3", "fa2"), 128, preferred=("triton-fa1", "fa2"))
+    assert preferred is not None
+    assert preferred.kernel == "fa2"
 
 
 def device(peaks: dict[Dtype, float], **tables: tuple[object, ...]) -> Device:
@@ -224,8 +262,10 @@ def device(peaks: dict[Dtype, float], **tables: tuple[object, ...]) -> Device:
     return Device("x1", peaks, 1e12, 100, ("fa2",), Efficiency.model_construct(**(empty | tables)))
 
 
-def stack(attention: str = "fused") -> SoftwareStack:
-    return SoftwareStack.model_construct(attention=attention, elementwise_traffic=number(1))
+def stack(attention: str = "fused", kernels: tuple[str, ...] = ()) -> SoftwareStack:
+    return SoftwareStack.model_construct(
+        attention=attention, attention_kernels=kernels, elementwise_traffic=number(1), grouped_gemm="te"
+    )
 
 
 def test_an_fp8_recipe_falls_back_to_bf16_where_there_is_no_fp8() -> None:
@@ -270,6 +310,32 @@ def test_the_stack_decides_whether_scores_go_through_memory() -> None:
     assert unfused > 2 * kernel_time(core(), part, Precision.BF16, stack())
     no_fused = part._replace(fused_attention=())
     assert kernel_time(core(), no_fused, Precision.BF16, stack()) == unfused
+
+
+def test_the_stack_says_which_kernel_of_several_runs() -> None:
+    part = device({Dtype.BF16: 1e14}, attention=(attention_fit("fa2"), attention_fit("triton-fa1", compute=0.5)))
+    part = part._replace(fused_attention=("fa2", "triton-fa1"))
+    fast = kernel_time(core(), part, Precision.BF16, stack())
+    assert kernel_time(core(), part, Precision.BF16, stack(kernels=("cudnn", "triton-fa1"))) == 2 * fast
+    assert kernel_time(core(), part, Precision.BF16, stack(kernels=("cudnn",))) == fast  # none of its own: the fastest
+
+
+def test_attention_takes_eight_bits_only_where_asked_and_possible() -> None:
+    rows = (attention_fit("fa2"), attention_fit("fa2-fp8", compute=0.75))
+    part = device({Dtype.BF16: 1e14, Dtype.FP8: 2e14}, attention=rows)._replace(fused_attention=("fa2", "fa2-fp8"))
+    sixteen = kernel_time(core(), part, Precision.MXFP8, stack())
+    eight = kernel_time(core(), part, Precision.MXFP8, stack(kernels=("fa2",)), fp8_attention=True)
+    assert sixteen / eight == pytest.approx(1.5, rel=1e-12)
+    old = part._replace(fused_attention=("fa2",))
+    assert kernel_time(core(), old, Precision.MXFP8, stack(), fp8_attention=True) == sixteen
+
+
+def test_a_short_run_keeps_the_rates_of_benchmarks() -> None:
+    part = catalog.accelerator("h100-sxm5-80gb")
+    for table in ("gemm", "attention", "grouped_gemm"):
+        assert any(fit.sustained.value < 1 for fit in getattr(device_of(part).efficiency, table))
+        short = getattr(device_of(part, sustained=False).efficiency, table)
+        assert {fit.sustained.value for fit in short} == {1.0}
 
 
 @pytest.mark.parametrize("name", catalog.list_ids("accelerator"))

@@ -12,19 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from simmoe.cost.device import Device, device_of, kernel_time, select_attention, select_fit
-from simmoe.cost.kernels import attention_time, gemm_time, grouped_gemm_time
+from simmoe.cost.attention import attention_time
+from simmoe.cost.device import Device, device_of, kernel_time, select_attention, select_experts, select_fit
+from simmoe.cost.kernels import gemm_time, grouped_gemm_time
 from simmoe.cost.operators import AttentionCore, Gemm, GroupedGemm, MemoryBound
 from simmoe.specs import catalog
 from simmoe.specs.base import Quantity
-from simmoe.specs.hardware import Dtype, GemmEfficiency, GroupedGemmEfficiency
+from simmoe.specs.hardware import Dtype, GemmEfficiency
 from simmoe.specs.software import SoftwareStack
 from simmoe.specs.workload import Precision
 
 # Benchmarks are short and do not throttle: the factor of long steps is set to 1.
 ONE = Quantity(value=1.0, unit="1", text="1", source="test", kind="guess")
 SHORT = {"sustained": ONE}
-FUSED = SoftwareStack.model_construct(attention="fused", elementwise_traffic=ONE)
+FUSED = SoftwareStack.model_construct(attention="fused", attention_kernels=(), elementwise_traffic=ONE)
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -73,10 +74,10 @@ def vidur_gemms(layer: dict[str, str]) -> Iterator[tuple[Gemm, float]]:
 
 @pytest.mark.parametrize(
     ("gpu", "name", "bound"),
-    [("a40", "a40", 0.06), ("a100", "a100-sxm4-80gb", 0.085), ("h100", "h100-sxm5-80gb", 0.17)],
+    [("a40", "a40", 0.055), ("a100", "a100-sxm4-80gb", 0.073), ("h100", "h100-sxm5-80gb", 0.17)],
 )
 def test_gemms_of_vllm(shared: Path, gpu: str, name: str, bound: float) -> None:
-    """The A100 and H100 parameters were fitted to another source, which is 6 and 13 % faster on this one."""
+    """The A100 and H100 parameters were fitted to another source, and are 5 and 13 % too fast for this one."""
     device = part(name)
     fit = short_gemm(device, Dtype.FP16)
     measured, predicted = [], []
@@ -116,7 +117,7 @@ def test_memory_bound_operators_of_vllm_on_a40(shared: Path) -> None:
                 measured.append(float(layer[f"time_stats.{name}.median"]) * 1e-3)
                 predicted.append(kernel_time(work, device, Precision.BF16, FUSED))
     assert len(measured) > 1000
-    assert median_error(predicted, measured) < 0.065
+    assert median_error(predicted, measured) < 0.045
 
 
 # ---------------------------------------------------------------- FlashAttention's own figures
@@ -125,15 +126,16 @@ def test_memory_bound_operators_of_vllm_on_a40(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("gpu", "name", "kernel", "bound"),
     [
-        # The shipped A100 parameters are those of a serving framework and of backward in a training step.
-        ("A100-SXM-80GB", "a100-sxm4-80gb", "FA2", 0.29),
-        ("H100-SXM", "h100-sxm5-80gb", "FA2", 0.04),
-        ("H100-SXM", "h100-sxm5-80gb", "FA3", 0.13),
+        # FA2 on H100 comes from other figures of its authors, the rest from serving frameworks, and backward on A100
+        # from Transformer Engine.
+        ("A100-SXM-80GB", "a100-sxm4-80gb", "FA2", 0.09),
+        ("H100-SXM", "h100-sxm5-80gb", "FA2", 0.06),
+        ("H100-SXM", "h100-sxm5-80gb", "FA3", 0.09),
     ],
 )
 def test_flash_attention(shared: Path, gpu: str, name: str, kernel: str, bound: float) -> None:
     """2048 channels, 16k tokens in all; the figures count 2.5 times forward for backward."""
-    device = part(name)
+    device = device_of(catalog.accelerator(name), sustained=False)
     measured, predicted = [], []
     for row in rows(shared / "profiles/transcribed/flash_attention.csv"):
         if row["gpu"] != gpu or row["kernel"] != kernel:
@@ -163,30 +165,30 @@ def deepgemm(shared: Path, kind: str) -> list[dict[str, str]]:
 
 
 def test_fp8_gemms_of_deepgemm(shared: Path) -> None:
+    """DeepGEMM scales by blocks; the shipped factor lies between it and a slower library."""
     device = part("h800")
+    fit = short_gemm(device, Dtype.FP8)
+    assert fit.blockwise is not None
     measured, predicted = [], []
     for row in deepgemm(shared, "dense"):
         work = Gemm(int(row["m_per_group"]), int(row["n"]), int(row["k"]))
         seconds = gemm_time(
             work,
-            peak=device.peaks[Dtype.FP8],
+            peak=device.peaks[Dtype.FP8] * fit.blockwise.value,
             bandwidth=device.bandwidth,
             sm_count=device.sm_count,
             element_bytes=1,
-            efficiency=short_gemm(device, Dtype.FP8),
+            efficiency=fit,
         )
         measured.append(float(row["tflops"]) * 1e12)
         predicted.append(work.flops / seconds)
     assert len(measured) == 6
-    assert median_error(predicted, measured) < 0.13
+    assert median_error(predicted, measured) < 0.115
 
 
 def test_fp8_experts_of_deepgemm(shared: Path) -> None:
-    """A kernel alone: the shipped launch of 20 us is that of a training step's grouped GEMM, here it is 5 us."""
-    device = part("h800")
-    fits: tuple[GroupedGemmEfficiency, ...] = device.efficiency.grouped_gemm
-    launch = Quantity(value=5e-6, unit="s", text="5 us", source="test", kind="guess")
-    fit = select_fit(device, "grouped_gemm", fits, Dtype.FP8).model_copy(update=SHORT | {"launch": launch})
+    device = device_of(catalog.accelerator("h800"), sustained=False)
+    fit = select_experts(device, "deepgemm", Dtype.FP8)
     measured, predicted = [], []
     for row in deepgemm(shared, "grouped_contiguous"):
         work = GroupedGemm(int(row["groups"]), float(row["m_per_group"]), int(row["n"]), int(row["k"]))

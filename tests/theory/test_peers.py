@@ -32,7 +32,11 @@ def scenario_of(name):
     """The case without what frames the pipeline: host time, gathers before and reductions after the passes."""
     batch, _ = BATCHES[name]
     length = ("training.sequence_length=2048",) if "gpt" in name else ()
-    alone = ("plan.cuda_graph=true", "plan.overlap_param_gather=false", "plan.overlap_grad_reduce=false")
+    alone = (
+        "plan.cuda_graph_scope=[full_iteration]",
+        "plan.overlap_param_gather=false",
+        "plan.overlap_grad_reduce=false",
+    )
     return small(*CASES[name], *length, *alone, f"training.global_batch_size={batch}")
 
 

@@ -338,7 +338,8 @@ def by_expert(work: GroupedGemm, seconds: Callable[[GroupedGemm], float]) -> Cal
 
 def imbalance_costs(part: str, exponent: float, least: int) -> dict[int, float]:
     """Median cost of imbalance for each expert-parallel size, over the shapes and batches that were measured."""
-    device, stack = device_of(catalog.accelerator(part)), catalog.software("megatron-core-2025")
+    device = device_of(catalog.accelerator(part))
+    stack = catalog.software("megatron-core-2025").model_copy(update={"grouped_gemm": "trtllm"})  # as measured
     found: dict[int, list[float]] = {2**power: [] for power in range(9)}
 
     def seconds(work: GroupedGemm | MemoryBound) -> float:
@@ -375,12 +376,13 @@ def activation(seconds: Callable[[MemoryBound], float], columns: int, rows: np.n
 def test_the_cost_of_imbalance_is_the_measured_one(case):
     """No number is fitted to these: the loads are drawn, the kernels have the shipped parameters.
 
-    Each expert-parallel size up to 128 is met within 22 %, their median within 8 %: 1, what uneven experts cost inside
+    Each expert-parallel size up to 128 is met within 17 %, their median within 6 %: 1, what uneven experts cost inside
     one GPU, within 5 %. 256 is left out: of few shapes and single draws, with one expert a rank, and ours is up to
-    1.9 times the measured.
+    1.9 times the measured. The rates are those of a long step; at those of the benchmark itself the experts with few
+    tokens wait for their weights longer than measured, and imbalance costs up to 19 % too little.
     """
     predicted, measured = imbalance_costs(*case), MEASURED[case]
     errors = [found / known - 1.0 for found, known in zip(predicted.values(), measured, strict=True)][:-1]
-    assert statistics.median(abs(error) for error in errors) < 0.08, errors
-    assert max(abs(error) for error in errors) < 0.22, errors
+    assert statistics.median(abs(error) for error in errors) < 0.06, errors
+    assert max(abs(error) for error in errors) < 0.17, errors
     assert abs(errors[0]) < 0.05, errors

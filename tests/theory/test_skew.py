@@ -226,7 +226,8 @@ def test_exchanges_between_nodes_wait_for_the_busiest_node(dispatcher):
     assert isinstance(dispatch.work, TokenExchange)
     skewed = cost.seconds(dispatch._replace(work=dispatch.work._replace(load=2.0, domain_load=2.0)))
     if dispatcher == "alltoall":
-        assert skewed == pytest.approx(2 * balanced, rel=0.05)
+        empty = cost.seconds(dispatch._replace(work=dispatch.work._replace(tokens=1e-30)))
+        assert skewed - empty == pytest.approx(2 * (balanced - empty), rel=0.05)
     else:  # a token visits both nodes with probability 11/14 already: at most all do
         assert 1.0 < skewed / balanced < 1.5
 
@@ -293,8 +294,8 @@ PUBLISHED = {
     "serving, weak": "{kind: power_law, exponent: 1.01}",
     "training, kernels": "{kind: dirichlet, concentration: 2}",
 }
-# The one number that is chosen here, on the first length alone: the busiest of 8 ranks has 1.56 times the mean.
-CHOSEN = "{kind: dirichlet, concentration: 0.5}"
+# The one number that is chosen here, on the first length alone: the busiest of 8 ranks has 1.63 times the mean.
+CHOSEN = "{kind: dirichlet, concentration: 0.4}"
 
 
 @pytest.fixture(scope="module")

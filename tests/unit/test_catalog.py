@@ -8,6 +8,7 @@ import pytest
 
 from simmoe.errors import NotFoundError, SpecError
 from simmoe.specs import catalog
+from simmoe.specs.inheritance import inherited
 from simmoe.specs.yaml_file import read_yaml
 
 KINDS = ("accelerator", "link", "node", "cluster", "software", "model")
@@ -75,6 +76,15 @@ def test_parts_of_the_user_come_first(own, tmp_path, monkeypatch):
     (own / "links" / "roce-100.yaml").unlink()
     catalog.refresh()
     assert catalog.link("roce-100").bandwidth.value == 12.5e9
+
+
+def test_a_tilde_in_the_path_of_hardware_is_the_home_folder(own, tmp_path, monkeypatch):
+    (own / "links" / "mine.yaml").write_text(LINK.format(id="mine", bandwidth="100 Gb/s"))
+    monkeypatch.setenv("SIMMOE_HARDWARE_PATH", "~/own")  # HOME is tmp_path
+    assert catalog.link("mine").name == "mine"
+    monkeypatch.setenv("SIMMOE_HARDWARE_PATH", "~no-such-user/own")
+    with pytest.raises(SpecError, match="~no-such-user/own is no folder"):
+        catalog.link("mine")
 
 
 def test_sources_of_the_user_are_added(own):
@@ -155,27 +165,27 @@ def test_an_empty_data_folder_has_no_parts(tmp_path, monkeypatch):
 
 # ---------------------------------------------------------------- kernel tables
 
-HEADER = "table,variant,parameter,value,kind,source,locator,spread,note\n"
-LOADS = """memory_bound,norm,launch,3 us,measured,me,here,0.1,
-memory_bound,norm,memory,0.8,measured,me,here,,"a note, with a comma"
+HEADER = "variant,parameter,value,kind,source,locator,spread,note\n"
+LOADS = """norm,launch,3 us,measured,me,here,0.1,
+norm,memory,0.8,measured,me,here,,"a note, with a comma"
 """
 
 
 @pytest.fixture
 def chip(own) -> Path:
-    """A new accelerator that takes the tables of another one; returns where its own table goes."""
+    """A new accelerator that takes the tables of another one; returns where its own tables go."""
     description = read_yaml(Path(os.environ["SIMMOE_DATA"]) / "hardware_db/accelerators/h100-sxm5-80gb.yaml").data
     description |= {"id": "chip", "efficiency_of": "a100-sxm4-80gb"}
     (own / "accelerators").mkdir()
     (own / "accelerators" / "chip.yaml").write_text(json.dumps(description, indent=1))
     (own / "efficiency" / "chip").mkdir(parents=True)
-    return own / "efficiency" / "chip" / "kernels.csv"
+    return own / "efficiency" / "chip"
 
 
 def test_tables_are_inherited_and_a_variant_is_replaced_whole(chip):
-    parent = catalog.accelerator("a100-sxm4-80gb").efficiency
+    parent = inherited(catalog.accelerator("a100-sxm4-80gb").efficiency, "a100-sxm4-80gb", same_architecture=False)
     assert catalog.accelerator("chip").efficiency == parent
-    chip.write_text(HEADER + LOADS)
+    (chip / "memory_bound.csv").write_text(HEADER + LOADS)
     catalog.refresh()
     mine = catalog.accelerator("chip").efficiency
     assert mine.gemm == parent.gemm
@@ -188,7 +198,7 @@ def test_tables_are_inherited_and_a_variant_is_replaced_whole(chip):
 def test_a_table_of_the_user_adds_to_the_shipped_one(own):
     shipped = catalog.accelerator("h100-sxm5-80gb").efficiency
     (own / "efficiency" / "h100-sxm5-80gb").mkdir(parents=True)
-    (own / "efficiency" / "h100-sxm5-80gb" / "kernels.csv").write_text(HEADER + LOADS)
+    (own / "efficiency" / "h100-sxm5-80gb" / "memory_bound.csv").write_text(HEADER + LOADS)
     catalog.refresh()
     mine = catalog.accelerator("h100-sxm5-80gb").efficiency
     assert mine.gemm == shipped.gemm
@@ -196,20 +206,22 @@ def test_a_table_of_the_user_adds_to_the_shipped_one(own):
 
 
 @pytest.mark.parametrize(
-    ("rows", "sentences"),
+    ("table", "rows", "sentences"),
     [
-        ("gemm,bf16,launch\n", ["2:1: 9 columns are expected (got 3), quote commas in text"]),
-        ("gem,bf16,launch,1 us,guess,me,,,\n", ["2:1: table: not known (got 'gem'), did you mean gemm?"]),
+        ("gemm", "bf16,launch\n", ["2:1: 8 columns are expected (got 2), quote commas in text"]),
         (
-            "attention,fa2,launch,1 us,guess,me,,,\n",
+            "attention",
+            "fa2,launch,1 us,guess,me,,,\n",
             ["2:1: variant: kernel:head_dim is expected (got 'fa2'), write it so"],
         ),
         (
-            LOADS + "memory_bound,norm,launch,4 us,guess,me,,,\n",
+            "memory_bound",
+            LOADS + "norm,launch,4 us,guess,me,,,\n",
             ["4:1: launch: the parameter is given twice, remove one of the two"],
         ),
         (
-            "memory_bound,norm,launch,4,guess,me,,,\nmemory_bound,norm,memori,-1,fact,me,,x,\n",
+            "memory_bound",
+            "norm,launch,4,guess,me,,,\nnorm,memori,-1,fact,me,,x,\n",
             [
                 "2:1: memory_bound.norm.launch: '4' has no unit, write for example 10 us, 0.5 ms",
                 "2:1: memory_bound.norm.memory: is missing, add {value: ..., source: ..., kind: ...}",
@@ -217,7 +229,8 @@ def test_a_table_of_the_user_adds_to_the_shipped_one(own):
             ],
         ),
         (
-            "memory_bound,norm,launch,4 us,fact,me,,x,\nmemory_bound,norm,memory,-1,guess,me,,,\n",
+            "memory_bound",
+            "norm,launch,4 us,fact,me,,x,\nnorm,memory,-1,guess,me,,,\n",
             [
                 "2:1: memory_bound.norm.launch.kind: not known (got 'fact'), "
                 "use one of datasheet, paper, measured, derived, guess",
@@ -225,31 +238,58 @@ def test_a_table_of_the_user_adds_to_the_shipped_one(own):
             ],
         ),
         (
-            "memory_bound,norm,launch,4 us,guess,me,,,\nmemory_bound,norm,memory,-1,guess,me,,,\n",
+            "memory_bound",
+            "norm,launch,4 us,guess,me,,,\nnorm,memory,-1,guess,me,,,\n",
             ["3:1: memory_bound.norm.memory.value: must not be negative (got '-1'), write it positive"],
         ),
         (
-            "attention,fa2:wide,launch,1 us,guess,me,,,\nattention,fa2:wide,compute,1,guess,me,,,\n"
-            "attention,fa2:wide,length_fill,1,guess,me,,,\nattention,fa2:wide,backward,1,guess,me,,,\n",
+            "attention",
+            "fa2:wide,launch,1 us,guess,me,,,\nfa2:wide,compute,1,guess,me,,,\n"
+            "fa2:wide,length_fill,1,guess,me,,,\nfa2:wide,backward,1,guess,me,,,\n"
+            "fa2:wide,block_fill,1,guess,me,,,\nfa2:wide,sustained,1,guess,me,,,\n",
             ["attention.fa2:wide.head_dim: a whole number is expected (got 'wide'), write for example 8"],
         ),
-        ('gemm,bf16,launch,"1 us', ["2: not valid CSV (unexpected end of data), correct the quotes"]),
+        (
+            "grouped_gemm",
+            "a:b:bf16,launch,1 us,guess,me,,,\n",
+            ["2:1: variant: kernel:dtype is expected (got 'a:b:bf16'), write it so"],
+        ),
+        (
+            "grouped_gemm",
+            "bf16,launch,1 us,guess,me,,,\nte:bf16,launch,2 us,guess,me,,,\n",  # a dtype alone is te
+            ["3:1: launch: the parameter is given twice, remove one of the two"],
+        ),
+        ("gemm", 'bf16,launch,"1 us', ["2: not valid CSV (unexpected end of data), correct the quotes"]),
     ],
 )
-def test_a_wrong_table_is_answered_by_line(chip, rows, sentences):
-    chip.write_text(HEADER + rows)
+def test_a_wrong_table_is_answered_by_line(chip, table, rows, sentences):
+    (chip / f"{table}.csv").write_text(HEADER + rows)
     with pytest.raises(SpecError) as caught:
         catalog.accelerator("chip")
     for line, sentence in zip(caught.value.problems, sentences, strict=True):
-        assert line.startswith(f"{chip}:")
+        assert line.startswith(f"{chip / table}.csv:")
         assert line.endswith(sentence)
 
 
-def test_a_table_with_another_header_is_refused(chip):
-    chip.write_text("a,b\n")
+@pytest.mark.parametrize("held", ["chip", "a100-sxm4-80gb"])
+def test_a_table_of_an_unknown_name_is_not_passed_over(chip, held):
+    folder = chip.parent / held
+    folder.mkdir(exist_ok=True)
+    for name in ("gem.csv", "kernels.csv", "notes.md"):
+        (folder / name).write_text("anything")
     with pytest.raises(SpecError) as caught:
         catalog.accelerator("chip")
-    assert str(caught.value) == f"{chip}:1: not the header {HEADER.strip()} (got 'a,b'), correct it"
+    assert list(caught.value.problems) == [
+        f"{folder}/gem.csv: no table is named so, did you mean gemm?",
+        f"{folder}/kernels.csv: no table is named so, use one of gemm, attention, grouped_gemm, memory_bound",
+    ]
+
+
+def test_a_table_with_another_header_is_refused(chip):
+    (chip / "gemm.csv").write_text("a,b\n")
+    with pytest.raises(SpecError) as caught:
+        catalog.accelerator("chip")
+    assert str(caught.value) == f"{chip}/gemm.csv:1: not the header {HEADER.strip()} (got 'a,b'), correct it"
 
 
 def test_an_accelerator_without_tables_is_refused(chip, own):
@@ -257,4 +297,5 @@ def test_an_accelerator_without_tables_is_refused(chip, own):
     path.write_text(path.read_text().replace('"a100-sxm4-80gb"', '""'))
     with pytest.raises(SpecError) as caught:
         catalog.accelerator("chip")
-    assert str(caught.value) == f"{path}:1:1: no efficiency/chip/kernels.csv, add it or set efficiency_of"
+    sentence = "no table in efficiency/chip, add gemm.csv and the others or set efficiency_of"
+    assert str(caught.value) == f"{path}:1:1: {sentence}"

@@ -37,7 +37,7 @@ def test_simulate_reports_what_matters(simmoe: Simmoe) -> None:
     assert f"{result.model_tflops_per_gpu:.1f} TFLOP/s per GPU" in found.out
     for words in ("80 % interval", "fits", "What holds it back", "expert matrix products", "all-to-all", "idle"):
         assert words in found.out
-    for words in ("Peak memory of one GPU", "activations", "guesses", f"simmoe cite {SMALL}"):
+    for words in ("Peak memory of one GPU", "activations", "Guesses", f"simmoe cite {SMALL}"):
         assert words in found.out
 
 

@@ -1,4 +1,4 @@
-"""The commands that look things up or start something: db, models, cite, new."""
+"""The commands that look things up or start something: models, cite, new."""
 
 import json
 import shutil
@@ -17,82 +17,6 @@ from tests.scenarios import SMALL
 def simmoe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Simmoe:
     """Runs `simmoe` in an empty folder."""
     return in_folder(tmp_path, monkeypatch, capsys)
-
-
-# ---------------------------------------------------------------- db
-
-
-def test_db_list_names_every_part(simmoe: Simmoe) -> None:
-    out = simmoe("db", "list").out
-    for kind in ("accelerator", "node", "link", "cluster", "software"):
-        assert all(id in out for id in catalog.list_ids(kind))
-
-
-@pytest.mark.parametrize("kind", ["accelerator", "node", "links", "cluster", "software"])
-def test_db_list_of_a_kind_is_one_row_a_part(simmoe: Simmoe, kind: str) -> None:
-    found = simmoe("db", "list", kind)
-    first = [line.split(" ")[0] for line in found.out.splitlines()[1:] if not line.startswith(" ")]
-    assert first == list(catalog.list_ids(kind.removesuffix("s")))
-
-
-def test_db_list_of_an_unknown_kind(simmoe: Simmoe) -> None:
-    message = "'gpu' is not a kind of part, choose one of accelerator, node, link, cluster, software\n"
-    assert simmoe("db", "list", "gpu") == (2, "", message)
-
-
-def test_db_show_gives_value_kind_and_source_of_every_number(simmoe: Simmoe) -> None:
-    found = json.loads(simmoe("db", "show", "h100-sxm5-80gb", "--json").out)
-    assert (found["kind"], found["id"]) == ("accelerator", "h100-sxm5-80gb")
-    numbers = {number["name"]: number for number in found["numbers"]}
-    bf16 = numbers["peak_flops.bf16"]
-    assert (bf16["value"], bf16["unit"], bf16["kind"]) == (989e12, "FLOP/s", "datasheet")
-    assert all(number["source"] in catalog.sources() for number in numbers.values())
-    assert "efficiency.gemm[bf16].compute" in numbers
-    out = simmoe("db", "show", "h100-sxm5-80gb").out
-    assert "989 TFLOP/s" in out
-    assert "gemm[bf16].compute" in out
-
-
-def test_db_show_of_a_node_names_its_parts(simmoe: Simmoe) -> None:
-    found = json.loads(simmoe("db", "show", "dgx-h100", "--json").out)
-    assert found["facts"]["accelerator"] == "h100-sxm5-80gb"
-    assert found["facts"]["scale_up"] == {"link": "nvlink-4", "domain": 8, "topology": "switch"}
-    assert "scale_up: link nvlink-4, domain 8, topology switch" in simmoe("db", "show", "dgx-h100").out
-
-
-def test_db_show_of_an_unknown_id_suggests_near_ones(simmoe: Simmoe) -> None:
-    found = simmoe("db", "show", "h100-sxm5")
-    assert (found.status, found.out) == (2, "")
-    assert found.err.startswith("'h100-sxm5' is no part of the database (did you mean h100-sxm5-80gb")
-    assert found.err.endswith("list them with: simmoe db list\n")
-
-
-def test_db_check_passes_on_the_shipped_files(simmoe: Simmoe) -> None:
-    found = simmoe("db", "check")
-    assert (found.status, found.err) == (0, "")
-    assert found.out.endswith(" files checked, 0 problems.\n")
-
-
-def test_db_check_finds_what_is_wrong_in_files_of_the_users_own(
-    simmoe: Simmoe, monkeypatch: pytest.MonkeyPatch, repository: Path, tmp_path: Path
-) -> None:
-    links = tmp_path / "own" / "links"
-    links.mkdir(parents=True)
-    text = (repository / "hardware_db/links/roce-100.yaml").read_text()
-    text = text.replace("id: roce-100", "id: mine")
-    (links / "mine.yaml").write_text(text.replace("source: ", "source: no-such-source, note: ", 1))
-    (links / "worse.yaml").write_text("id: worse\nbandwith: 3\n")
-    monkeypatch.setenv("SIMMOE_HARDWARE_PATH", str(tmp_path / "own"))
-    catalog.refresh()
-    try:
-        found = simmoe("db", "check")
-    finally:
-        monkeypatch.undo()
-        catalog.refresh()
-    assert (found.status, found.out) == (1, "")
-    assert "source 'no-such-source' is not in sources.yaml, add it there" in found.err
-    assert f"{links / 'worse.yaml'}:2:1: bandwith: " in found.err
-    assert found.err.splitlines()[-1].endswith(" problems.")
 
 
 # ---------------------------------------------------------------- models

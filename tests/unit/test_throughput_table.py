@@ -11,7 +11,6 @@ from simmoe.errors import OutputError, SpecError
 from simmoe.specs.plan import Schedule
 from simmoe.specs.throughput_scenario import scenario_of
 from simmoe.specs.throughput_table_reader import REQUIRED, read_table
-from simmoe.specs.throughput_words import NODES, node_of, precision_of, recompute_of, software_of
 
 # Mixtral-8x7B-like, one node, two layers.
 ROW = {
@@ -100,67 +99,9 @@ def test_shipped_rows_are_the_reference_rows(shared, repository):
     """Restating changed no number: the columns of numbers agree with the collection the table was made from."""
     reference = {row.id: row for row in read_table(shared / "ground_truth" / "training_throughput.csv")}
     columns = [*(name for name in REQUIRED if name not in {"id", "model"}), "ep", "cp", "vpp", "num_experts", "top_k"]
-    for row in read_table(repository / "scenarios" / "published" / "moe_training.csv"):
-        other = reference[row.id.replace("moe-", "GT-")]
+    for row in read_table(repository / "scenarios" / "published" / "training.csv"):
+        other = reference[row.id.replace("moe-", "GT-").replace("dense-", "GT-")]
         assert [row.text(name) for name in columns] == [other.text(name) for name in columns], row.id
-
-
-# ---------------------------------------------------------------- words
-
-
-def test_every_node_and_link_exists():
-    from simmoe.specs import catalog
-
-    for name in NODES:
-        found = node_of(name, "", ())
-        assert found.node in catalog.list_ids("node")
-        assert found.link in catalog.list_ids("link")
-
-
-@pytest.mark.parametrize(
-    ("accelerator", "words", "expected"),
-    [
-        ("H100-SXM5-80GB", "", ("dgx-h100", "infiniband-ndr-400")),
-        ("H100-SXM5-80GB", "RoCEv2 cluster network", ("dgx-h100", "roce-400")),
-        ("B300", "p6-b300.48xlarge: EFA", ("p6-b300", "efa-800")),
-        ("A100-SXM4-80GB", "Jean Zay: 4x Omni-Path per node", ("jean-zay-a100", "omni-path-100")),
-        ("A100-SXM4-80GB", "NVLink in node; 4x100 Gb/s RoCE per node", ("hgx-a100-80gb-4nic", "roce-100")),
-        ("GB200", "NVL72", ("gb200-tray", "infiniband-ndr-400")),
-    ],
-)
-def test_words_name_the_host_and_the_network(accelerator, words, expected):
-    assert node_of(accelerator, words, ()) == expected
-
-
-def test_an_unknown_part_has_no_host():
-    assert node_of("MI355X", "", ()) is None
-
-
-@pytest.mark.parametrize(
-    ("words", "date", "year", "stack"),
-    [
-        ("Megatron-LM", "2021-04", "2021", "megatron-lm-2021"),
-        ("Megatron-DeepSpeed", "", "2022", "megatron-lm-2021"),
-        ("NeMo 24.07 container", "2024-07", "2024", "megatron-core-2025"),
-        ("Megatron-LM dev branch", "2026-02", "2026", "megatron-bridge-2026"),
-        ("Megatron-Bridge", "", "", "megatron-bridge-2026"),
-        ("llm-foundry / Composer", "", "2023", "llm-foundry-2023"),
-        ("", "", "", "megatron-core-2025"),
-    ],
-)
-def test_software_is_known_by_name_or_date(words, date, year, stack):
-    assert software_of(words, date, year) == stack
-
-
-def test_precision_and_recomputation_words():
-    assert precision_of("fp8-blockwise", "H100-SXM5-80GB") == ("fp8-blockwise", "")
-    assert precision_of("fp8", "H100-SXM5-80GB") == ("fp8-current", "fp8 recipe not stated, fp8-current assumed")
-    assert precision_of("fp8", "GB200")[0] == "mxfp8"
-    assert precision_of("nvfp4", "GB200") == (None, "")
-    assert recompute_of("full")[0].granularity == "full"
-    assert recompute_of("selective")[0].modules == ("core_attn",)
-    assert recompute_of("unknown") == (recompute_of("none")[0], "recomputation not stated, none assumed")
-    assert recompute_of("sometimes") == (None, "")
 
 
 # ---------------------------------------------------------------- rows to scenarios
@@ -183,12 +124,10 @@ def test_a_complete_row_assumes_nothing(tmp_path):
         ({"mbs": ""}, "micro-batch not stated, 1 assumed"),
         ({"recompute_norm": "unknown"}, "recomputation not stated, none assumed"),
         ({"dispatcher_norm": ""}, "dispatcher not stated, alltoall assumed"),
-        ({"dispatcher_norm": "uccl"}, "UCCL simulated as DeepEP"),
-        ({"routing": "natural"}, "natural routing simulated as balanced"),
-        ({"routing": "drop"}, "capacity factor not stated, dropless assumed"),
+        ({"routing": "natural"}, "natural routing simulated as shares"),
+        ({"routing": "drop"}, "capacity factor not stated, 1 assumed"),
         ({"ep_overlap": "1", "recompute_norm": "full"}, "expert all-to-all overlap with"),
-        ({"cuda_graph": "1"}, "partial CUDA graph not modelled"),
-        ({"flags": "fp8-attention"}, "attention in 8 bits simulated in 16"),
+        ({"cuda_graph": "1"}, "scope of CUDA graphs not stated"),
         ({"tp": "2", "etp": "", "ep": "4"}, "expert tensor parallelism not stated, 2 assumed"),
         ({"tp": "2", "etp": ""}, "expert tensor parallelism not stated, 1 assumed"),
         ({"pp": "2", "ep": "4", "vpp": "", "schedule_norm": "unknown"}, "virtual stages not stated, 1 assumed"),
@@ -202,17 +141,23 @@ def test_what_is_assumed_is_said(tmp_path, changes, assumption):
     assert found.assumptions[0].startswith(assumption)
 
 
+@pytest.mark.parametrize(("flags", "eight"), [("", False), ("fp8-attention", True)])
+def test_attention_in_eight_bits_is_simulated_so(tmp_path, flags, eight):
+    scenario = reading(tmp_path, flags=flags).scenario
+    assert scenario is not None
+    assert scenario.training.fp8_attention is eight
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"measured_s": ""}, "no step time"),
-        ({"ep": ""}, "ep not stated"),
-        ({"dp_sharding": "hsdp"}, "hsdp sharding not modelled"),
+        ({"dp_sharding": "zero9"}, "zero9 sharding not modelled"),
         ({"schedule_norm": "dualpipe", "pp": "2", "ep": "4"}, "schedule dualpipe not modelled"),
-        ({"precision_norm": "nvfp4"}, "precision nvfp4"),
-        ({"precision_norm": ""}, "precision not stated"),
+        ({"precision_norm": "nvfp4"}, "training.precision: nvfp4 needs fp4"),
+        ({"precision_norm": "fp6"}, "precision fp6"),
         ({"accelerator_id": ""}, "no hardware data for an accelerator that is not named"),
-        ({"accelerator_id": "MI355X"}, "no hardware data for MI355X"),
+        ({"accelerator_id": "XPU"}, "no hardware data for XPU"),
         ({"gpus_per_node": "4"}, "4 H100-SXM5-80GB a node, dgx-h100 has 8"),
         ({"num_gpus": "12"}, "12 accelerators do not fill nodes of 8"),
         ({"flags": "heterogeneous"}, "several accelerator types in one job"),
@@ -224,6 +169,72 @@ def test_what_cannot_be_simulated_says_why(tmp_path, changes, reason):
     found = reading(tmp_path, **changes)
     assert found.scenario is None
     assert found.reason.startswith(reason)
+
+
+# ---------------------------------------------------------------- gaps
+
+
+@pytest.mark.parametrize(
+    ("changes", "assumption"),
+    [
+        ({"precision_norm": "", "software": "FlagPerf"}, "precision not stated, bf16 assumed"),
+        ({"vocab_size": ""}, "vocabulary not stated, 32000 assumed"),
+        ({"vocab_size": "", "gated_mlp": "0"}, "vocabulary not stated, 51200 assumed"),
+        ({"ep": ""}, "expert parallelism not stated, 8 assumed"),
+        ({"ep": "", "dp_sharding": "zero3-fsdp"}, "expert parallelism not stated, 1 assumed"),
+        ({"accelerator_id": "", "gpu": "H100 SXM 96GB HBM2e"}, "clocks of an H100 at 500 W assumed"),
+        ({"recompute_norm": "remat save_qkv_proj"}, "MaxText policy save_qkv_proj simulated as recompute full"),
+        (
+            {"software": "torchtitan", "mbs": "", "pp": "2", "dp": "4", "ep": "4"},
+            "micro-batch not stated, 2 assumed, torch",
+        ),
+        ({"dp_sharding": "hsdp"}, "size of sharding groups not stated, one host assumed"),
+    ],
+)
+def test_gaps_are_filled_and_told(tmp_path, changes, assumption):
+    found = reading(tmp_path, **changes)
+    assert found.reason == ""
+    assert found.assumptions[0].startswith(assumption)
+
+
+def test_the_vocabulary_is_that_of_a_known_model_of_the_shape(tmp_path):
+    shape = {"hidden_size": "4096", "num_heads": "32", "num_kv_heads": "8", "head_dim": "128"}
+    dense = {"num_experts": "", "top_k": "", "moe_ffn_hidden_size": "", "ep": "1", "ffn_hidden_size": "14336"}
+    found = reading(tmp_path, vocab_size="", **shape, **dense)
+    assert found.assumptions == ("vocabulary not stated, 128256 assumed",)
+
+
+def test_policies_become_the_nearest_recomputation(tmp_path):
+    plan = reading(tmp_path, recompute_norm="unknown", recompute="remat policy save_dot_except_mlp").scenario.plan
+    assert plan.recompute.modules == ("core_attn", "layernorm", "mlp")
+    torch = {"recompute_norm": "selective", "software": "torchtitan", "num_layers": "8"}
+    assert reading(tmp_path, **torch).scenario.plan.recompute.num_layers == 4
+
+
+@pytest.mark.parametrize(
+    ("sharding", "words", "expected"),
+    [
+        ("zero2", "", ("zero2", None)),
+        ("zero3-fsdp", "FSDP over all", ("zero3", None)),
+        ("hsdp", "FSDP groups of 4, DP outside", ("zero3", 4)),
+        ("hsdp", "FSDP 2x2, DP 2", ("zero3", 4)),
+        ("hsdp", "HSDP", ("zero3", 8)),
+    ],
+)
+def test_layerwise_sharding_and_its_groups(tmp_path, sharding, words, expected):
+    plan = reading(tmp_path, dp_sharding=sharding, zero_distopt=words).scenario.plan
+    assert (plan.sharding, plan.sharding_group) == expected
+    assert (
+        reading(tmp_path, dp_sharding=sharding, zero_distopt=words, pp="2", ep="4")
+        .assumptions[0]
+        .startswith(f"{sharding} with a pipeline simulated as zero1")
+    )
+
+
+def test_gradients_are_bf16_in_the_performance_recipes_only(tmp_path):
+    assert reading(tmp_path).scenario.training.gradient_dtype == "fp32"
+    found = reading(tmp_path, software="NeMo 24.07 container", software_date="2024-07")
+    assert found.scenario.training.gradient_dtype == "bf16"
 
 
 def test_the_megatron_of_2021_hides_and_shards_nothing(tmp_path):
@@ -270,10 +281,46 @@ def test_recomputing_as_many_layers_as_a_stage_has_is_full(tmp_path):
     assert reading(tmp_path, recompute_norm="full-block:2").scenario.plan.recompute.num_layers is None
 
 
-def test_a_whole_graph_is_not_a_partial_one(tmp_path):
-    found = reading(tmp_path, cuda_graph="1", schedule_overlap_flags="cuda_graph=full_iteration")
-    assert found.scenario.plan.cuda_graph
+@pytest.mark.parametrize(
+    ("words", "scope"),
+    [
+        ("cuda_graph=full_iteration", ("full_iteration",)),
+        (
+            "1F1B;cuda_graph=transformer_engine:moe_router+moe_preprocess;ep_a2a_overlap=False",
+            ("moe_router", "moe_preprocess"),
+        ),
+        ("cuda_graph=TE attn+moe_router; delay wgrad", ("attn", "moe_router")),
+        ("no PP; external_cuda_graph:attn", ("attn",)),
+        ("cuda_graph=TE:attn;full-iteration graph mentioned in recipe", ("attn",)),
+        ("no PP;full-iteration graph mentioned in recipe", ("full_iteration",)),
+    ],
+)
+def test_the_scope_of_cuda_graphs_is_read(tmp_path, words, scope):
+    found = reading(tmp_path, cuda_graph="1", schedule_overlap_flags=words)
+    assert found.scenario.plan.cuda_graph_scope == scope
     assert found.assumptions == ()
+
+
+BRIDGE = {
+    "software": "Megatron-Bridge (NeMo container 25.11)",
+    "software_date": "2025-11",
+    "dispatcher_norm": "unknown",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "dispatcher", "scope"),
+    [
+        ({}, "alltoall", ()),
+        ({"accelerator_id": "GB200", "gpus_per_node": "4"}, "hybridep", ()),
+        ({"accelerator_id": "GB200", "gpus_per_node": "4", "software_date": "2025-09"}, "alltoall", ()),
+        ({"accelerator_id": "GB200", "gpus_per_node": "4", "routing": "drop"}, "alltoall", ("full_iteration",)),
+        ({"routing": "drop"}, "alltoall", ()),
+    ],
+)
+def test_a_blank_dispatcher_is_that_of_the_recipes_of_its_time(tmp_path, changes, dispatcher, scope):
+    plan = reading(tmp_path, **{**BRIDGE, **changes}).scenario.plan
+    assert (plan.dispatcher, plan.cuda_graph_scope) == (dispatcher, scope)
 
 
 def test_a_job_smaller_than_a_node_uses_part_of_it(tmp_path):
@@ -287,7 +334,7 @@ def test_racks_of_72_run_jobs_in_domains_of_64(tmp_path):
 
 
 def test_details_come_from_the_model_of_that_shape(repository):
-    rows = {row.id: row for row in read_table(repository / "scenarios" / "published" / "moe_training.csv")}
+    rows = {row.id: row for row in read_table(repository / "scenarios" / "published" / "training.csv")}
     deepseek = scenario_of(rows["moe-0043"]).scenario.model
     assert (deepseek.moe.group_limit, deepseek.moe.num_groups, deepseek.attention.kind) == (4, 8, "mla")
     assert scenario_of(rows["moe-0459"]).scenario.model.name == "Mixtral-8x22B"
@@ -298,11 +345,12 @@ def test_details_come_from_the_model_of_that_shape(repository):
 
 
 def test_the_command_compares_a_table_of_ones_own(tmp_path, capsys):
-    table = write(tmp_path / "mine.csv", ROW, ROW | {"id": "r2", "dp_sharding": "hsdp"})
+    table = write(tmp_path / "mine.csv", ROW, ROW | {"id": "r2", "dp_sharding": "zero9"})
     command.validate(table=table, csv=tmp_path / "out.csv", jobs=1)
     out = capsys.readouterr().out
     assert "1 of 2 published runs simulated" in out
-    assert "hsdp sharding not modelled" in out
+    assert "zero9 sharding not modelled: r2" in out
+    assert "likely" not in (tmp_path / "out.csv").read_text(encoding="utf-8")
     lines = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text(encoding="utf-8"))))
     assert [line["status"] for line in lines] == ["ok", "unsupported"]
     assert float(lines[0]["low_s"]) < float(lines[0]["simulated_s"]) < float(lines[0]["high_s"])
@@ -315,7 +363,7 @@ def test_processes_change_nothing_and_markdown_goes_to_the_screen(tmp_path, caps
     command.validate(table=table, csv=Path("-"), jobs=2)
     assert capsys.readouterr().out == alone
     command.validate(table=table, markdown=True, jobs=1)
-    assert capsys.readouterr().out.startswith("| model | GPUs |")
+    assert capsys.readouterr().out.startswith("| group | rows |")
 
 
 def test_the_command_wants_one_table_and_some_rows(tmp_path):

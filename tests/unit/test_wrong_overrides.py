@@ -9,7 +9,7 @@ from simmoe.specs import catalog
 from simmoe.specs.reader import load_plan
 
 LIST = "list them with: simmoe db list"
-PRECISIONS = "fp32, fp16, bf16, fp8-delayed, fp8-current, fp8-blockwise, mxfp8"
+PRECISIONS = "fp32, tf32, fp16, bf16, fp8-delayed, fp8-current, fp8-blockwise, mxfp8, nvfp4"
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ PRECISIONS = "fp32, fp16, bf16, fp8-delayed, fp8-current, fp8-blockwise, mxfp8"
             "plan.expert_parallel=3",
             "plan.expert_parallel: expert_parallel 3 does not divide num_experts 8, choose 2 or 4",
         ),
-        ("training.precision=fp4", f"training.precision: not known (got 'fp4'), use one of {PRECISIONS}"),
+        ("training.precision=int8", f"training.precision: not known (got 'int8'), use one of {PRECISIONS}"),
         ("model.moe.top_k=0", "model.moe.top_k: must be greater than 0 (got 0), write a positive number"),
         ("plan={", "not valid YAML, a value is missing, write one"),
         ("plan=[1, 2", "not valid YAML, a list is not closed, add ]"),

@@ -6,7 +6,7 @@ The file is `SCENARIO` of conftest.py with one thing changed, so a line number b
 import pytest
 
 TENSOR = "  tensor_parallel: 1"
-PRECISIONS = "fp32, fp16, bf16, fp8-delayed, fp8-current, fp8-blockwise, mxfp8"
+PRECISIONS = "fp32, tf32, fp16, bf16, fp8-delayed, fp8-current, fp8-blockwise, mxfp8, nvfp4"
 
 TYPES = [
     (
@@ -39,7 +39,10 @@ TYPES = [
     (
         TENSOR,
         "  dispatcher: nccl",
-        ["14:15: plan.dispatcher: not known (got 'nccl'), use one of alltoall, allgather, deepep, hybridep"],
+        [
+            "14:15: plan.dispatcher: not one of alltoall, allgather, deepep, hybridep, uccl (got 'nccl'), "
+            "did you mean uccl?"
+        ],
     ),
     (
         "precision: bf16",
