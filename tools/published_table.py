@@ -110,7 +110,9 @@ def restated(row: Mapping[str, str]) -> dict[str, str]:
     found["zero_distopt"] = _expanded(row["zero_distopt"], _SHARDING)
     policy = re.search(r"\bremat (?:policy )?(\w+)", row["recompute"])
     found["recompute_norm"] = f"remat {policy[1]}" if policy else row["recompute_norm"]
-    found["software"] = row["software"].replace(" paper code", "").replace("activation-recompute paper", "2022")
+    commit = re.search(r"commit [0-9a-f]{7,}", row["schedule_overlap_flags"])
+    software = row["software"].replace(" paper code", "").replace("activation-recompute paper", "2022")
+    found["software"] = f"{software} {commit[0]}" if commit else software
     flags = row["flags"].split(";")
     found["flags"] = ";".join(flag for flag in _KEPT_FLAGS if flag in flags)
     stages = _STAGES.search(row["notes"]) if "heterogeneous" in flags else None

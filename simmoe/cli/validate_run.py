@@ -39,8 +39,8 @@ def compare_all(
     found = dict(finished or {})
     left = [row for row in rows if row.id not in found]
     screen = console(stderr=True)
-    bar = {"console": screen, "disable": not screen.is_terminal}
-    for row, comparison in track(_compared(left, jobs), "simulating", len(left), **bar):  # type: ignore[arg-type]
+    pairs = _compared(left, jobs)
+    for row, comparison in track(pairs, "simulating", len(left), console=screen, disable=not screen.is_terminal):
         found[row.id] = comparison
         if keep is not None:
             keep(row, comparison)

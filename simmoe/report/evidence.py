@@ -108,7 +108,7 @@ def _software_numbers(scenario: Scenario) -> Iterator[Number]:
     """What a run reads of its software stack."""
     software, training = scenario.training.software, scenario.training
     scope, model = scenario.plan.cuda_graph_scope, scenario.model
-    unused = set()
+    unused = {"dense_spread" if model.moe else "moe_spread"}
     if "full_iteration" in scope:
         unused |= {name for name in type(software).model_fields if name.startswith("host_")}
     if not training.precision.casts:

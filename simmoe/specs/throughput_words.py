@@ -236,7 +236,7 @@ def gradient_dtype_of(software: str, sharding: str = "") -> str:
     'bf16'
     """
     recipes = re.search(r"nemo (?!automodel)|megatron-bridge|mlperf|internevo|fms-fsdp", software.lower())
-    return "bf16" if recipes or "mixed precision PURE" in sharding else "fp32"
+    return "bf16" if recipes or re.search(r"\bPURE\b", sharding) else "fp32"
 
 
 def precision_of(word: str, accelerator: str) -> tuple[Precision | None, str]:

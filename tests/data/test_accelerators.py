@@ -237,4 +237,4 @@ def test_most_nominal_numbers_are_confirmed_by_a_second_source():
                 all_numbers[kind] += 1
                 confirmed[kind] += bool(number.reviewed)
     share = sum(confirmed[kind] for kind in NOMINAL) / sum(all_numbers[kind] for kind in NOMINAL)
-    assert share > 0.79
+    assert share > 0.88

@@ -86,14 +86,9 @@ NO_WIRES = {
 # No second source says the same; what others say instead stands in `alternatives`.
 UNREVIEWED = {
     "ethernet-1",
-    "gaudi2-roce",
     "gcp-gvnic-100",
-    "icn-ppu",
-    "mtlink-2-s5000",
     "mtlink-s4000",
     "nvlink-3-bridge-a30",
-    "nvlink-4-bridge-h800",
-    "omni-path-400",
     "tpu-ici-v4",
     "ub-950dt",
     "upi",

@@ -8,6 +8,7 @@ import pytest
 from simmoe.pipeline import run
 from simmoe.report.evidence import numbers_used
 from simmoe.report.numbers import Number, numbers_of
+from simmoe.report.uncertainty import step_interval
 from simmoe.specs.base import Quantity, Spec
 from simmoe.specs.scenario import Scenario
 from tests.scenarios import small
@@ -46,7 +47,7 @@ def scaled(scenario: Scenario, wanted: set[int], factor: float) -> Scenario:
 
 
 def outcome(scenario: Scenario) -> tuple[object, ...]:
-    """What a user reads off a run: times, sizes, cost and energy."""
+    """What a user reads off a run: times and their interval, sizes, cost and energy."""
     result = run(scenario)
     return (
         tuple(sorted(result.metrics.breakdown_s.items())),
@@ -56,6 +57,7 @@ def outcome(scenario: Scenario) -> tuple[object, ...]:
         result.mfu,
         result.cost_usd_per_million_tokens,
         result.energy_kwh_per_million_tokens,
+        step_interval(result),
     )
 
 

@@ -234,6 +234,7 @@ def test_spread_is_the_root_of_squares_over_classes_with_the_stack(
     step = result.step_time_s
     monkeypatch.setattr(uncertainty, "path_seconds", lambda _: {"a": {"x": 0.75 * step}, "b": {"x": 0.25 * step}})
     monkeypatch.setattr(uncertainty, "class_spreads", lambda _: {("a", "x"): 0.2, ("b", "x"): 0.4})
+    monkeypatch.setattr(uncertainty, "stack_spread", lambda _: 0.2)
     assert step_spread(result) == pytest.approx(math.sqrt(0.15**2 + 0.1**2 + 0.2**2))
 
 
@@ -242,6 +243,7 @@ def test_unlike_accelerators_are_off_together_inside_a_class(result: Result, mon
     step = result.step_time_s
     monkeypatch.setattr(uncertainty, "path_seconds", lambda _: {"a": {"x": 0.5 * step, "y": 0.5 * step}})
     monkeypatch.setattr(uncertainty, "class_spreads", lambda _: {("a", "x"): 0.2, ("a", "y"): 0.2})
+    monkeypatch.setattr(uncertainty, "stack_spread", lambda _: 0.2)
     assert step_spread(result) == pytest.approx(math.hypot(0.2, 0.2))
 
 

@@ -34,7 +34,6 @@ SOURCES = {
     "superbenchmark": ("superbenchmark", ""),
     "transcribed/deepep.csv": ("deepep", ""),
     "transcribed/deepgemm_h800_fp8.csv": ("deepgemm", ""),
-    "transcribed/flash_attention.csv": ("flash-attention", ""),
     "vidur": ("vidur-profiling", ""),
 }
 
