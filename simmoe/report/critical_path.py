@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simmoe.engine.record import TaskView, Timeline
+from simmoe.engine.record import Timeline
 from simmoe.errors import InternalError
 from simmoe.graph.task import FloatArray, IntArray, spread_runs
 from simmoe.report.binding import binding_predecessors
@@ -85,22 +85,6 @@ def critical_path(timeline: Timeline) -> CriticalPath:
         by_category_s=dict(sorted(by_category.items(), key=lambda item: (-item[1], item[0]))),
         by_rank_s=dict(sorted(by_rank.items())),
     )
-
-
-def longest_tasks(timeline: Timeline, path: CriticalPath, limit: int = 10) -> tuple[TaskView, ...]:
-    """The tasks of the path that last longest, for people; equal ones by task id.
-
-    Parameters
-    ----------
-    timeline : Timeline
-    path : CriticalPath
-        Of this timeline.
-    limit : int
-        Most tasks returned.
-    """
-    duration = timeline.graph.duration
-    longest = sorted(path.tasks, key=lambda task: (-float(duration[task]), task))
-    return tuple(timeline[task] for task in longest[:limit])
 
 
 def _walk_back(timeline: Timeline) -> NDArray[np.int64]:

@@ -26,19 +26,6 @@ NOMINAL = ("peak", "memory", "memory_bandwidth")
 OPERATORS = ("elementwise", "norm", "softmax", "permute", "cross_entropy", "optimizer", "cast")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _only_shipped_parts() -> Iterator[None]:
-    """Read this checkout, not what a developer keeps in their home folder."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("SIMMOE_DATA", str(DATABASE.parent))
-    patch.setenv("SIMMOE_HARDWARE_PATH", "")
-    patch.setenv("HOME", str(DATABASE))
-    catalog.refresh()
-    yield
-    patch.undo()
-    catalog.refresh()
-
-
 def test_every_row_of_the_reference_table_is_a_part(shared):
     with (shared / "hardware" / "hardware.csv").open(newline="", encoding="utf-8") as file:
         rows = [row["name"].lower() for row in csv.DictReader(file)]

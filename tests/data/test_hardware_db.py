@@ -44,19 +44,6 @@ def ids(kind: catalog.Kind) -> list[str]:
     return sorted(path.stem for path in (DATABASE / folders.get(kind, f"{kind}s")).glob("*.yaml"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _only_shipped_parts() -> Iterator[None]:
-    """Read this checkout, not what a developer keeps in their home folder."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("SIMMOE_DATA", str(DATABASE.parent))
-    patch.setenv("SIMMOE_HARDWARE_PATH", "")
-    patch.setenv("HOME", str(DATABASE))
-    catalog.refresh()
-    yield
-    patch.undo()
-    catalog.refresh()
-
-
 @pytest.fixture(scope="module")
 def reference(shared: Path) -> dict[str, dict[str, str]]:
     """Rows of the reference table by name in lower case."""

@@ -3,7 +3,6 @@
 import csv
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -98,19 +97,6 @@ UNREVIEWED = {
 
 def names(folder: str) -> list[str]:
     return sorted(path.stem for path in (DATABASE / folder).glob("*.yaml"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _only_shipped_parts() -> Iterator[None]:
-    """Read this checkout, not what a developer keeps in their home folder."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("SIMMOE_DATA", str(DATABASE.parent))
-    patch.setenv("SIMMOE_HARDWARE_PATH", "")
-    patch.setenv("HOME", str(DATABASE))
-    catalog.refresh()
-    yield
-    patch.undo()
-    catalog.refresh()
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from simmoe.engine.record import Timeline
 from simmoe.engine.simulate import simulate
 from simmoe.errors import InternalError
 from simmoe.graph.ranks import RankClass
-from simmoe.report.critical_path import critical_path, longest_tasks
+from simmoe.report.critical_path import critical_path
 from simmoe.report.intervals import overlap_length, union_length
 from simmoe.report.metrics import COLLECTIVES, RankMetrics, rank_metrics, step_metrics
 from tests.graphs import Row, classes, graph_of, pipeline_rows, rows
@@ -193,12 +193,6 @@ def test_ties_go_to_the_smallest_task() -> None:
     """Both streams end at 3, and both first tasks at 2."""
     tasks = [Row(2.0, "ep"), Row(2.0), Row(1.0, after=(0,)), Row(1.0, "ep", after=(1,))]
     assert critical_path(simulate(graph_of(tasks))).tasks == (0, 2)
-
-
-def test_the_longest_tasks_of_the_path() -> None:
-    timeline = simulate(graph_of(STEP))
-    longest = longest_tasks(timeline, critical_path(timeline), limit=2)
-    assert [view.task for view in longest] == [6, 0]
 
 
 def test_no_tasks_have_no_critical_path() -> None:
