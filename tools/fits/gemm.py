@@ -21,12 +21,11 @@ from simmoe.cost.device import Device, device_of, select_fit
 from simmoe.cost.kernels import gemm_time, memory_bound_time
 from simmoe.cost.operators import MemoryBound
 from simmoe.specs import catalog
-from simmoe.specs.base import Kind, Quantity
 from simmoe.specs.hardware import Dtype, GemmEfficiency, MemoryBoundEfficiency
 from tools.fits import report
 from tools.fits.gemm_jobs import CHECKS, JOBS, Check, Job, Test, rows_of
 from tools.fits.gemm_tables import Products
-from tools.fits.regression import fit
+from tools.fits.regression import fit, trial
 
 LIMIT = 0.07  # median error on held-out shapes
 INPUT_BYTES = {Dtype.FP32: 4.0, Dtype.TF32: 4.0, Dtype.FP16: 2.0, Dtype.BF16: 2.0, Dtype.FP8: 1.0, Dtype.FP4: 0.5625}
@@ -50,19 +49,15 @@ EXTRA = {"casts": {"cast_launch": 1e-5, "cast_memory": 0.5}, "eager": {"eager": 
 Values = dict[str, float]
 
 
-def _number(value: float) -> Quantity:
-    return Quantity(value=value, unit="1", text="", source="fit", kind=Kind.MEASURED)
-
-
 def _efficiency(values: Values, dtype: Dtype) -> GemmEfficiency:
     return GemmEfficiency.model_construct(
         dtype=dtype,
-        launch=_number(values["launch"]),
-        compute=_number(values["compute"]),
-        memory=_number(values["memory"]),
-        k_fill=_number(values["k_fill"]),
-        tile_overhead=_number(values["tile_overhead"]),
-        sustained=_number(1.0),
+        launch=trial(values["launch"]),
+        compute=trial(values["compute"]),
+        memory=trial(values["memory"]),
+        k_fill=trial(values["k_fill"]),
+        tile_overhead=trial(values["tile_overhead"]),
+        sustained=trial(1.0),
     )
 
 
@@ -92,7 +87,7 @@ def predict(products: Products, device: Device, dtype: Dtype, values: Values) ->
     times = np.array([one_time(work) for work in products.works])
     if products.casts:
         quantise = MemoryBoundEfficiency.model_construct(
-            operator="cast", launch=_number(values["cast_launch"]), memory=_number(values["cast_memory"])
+            operator="cast", launch=trial(values["cast_launch"]), memory=trial(values["cast_memory"])
         )
         moved = [MemoryBound("cast", (2.0 + size) * one.m * one.k) for one in products.works]
         times += [memory_bound_time(one, bandwidth=device.bandwidth, efficiency=quantise) for one in moved]

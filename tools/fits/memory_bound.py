@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from simmoe.cost.kernels import memory_bound_time
 from simmoe.cost.operators import MemoryBound
 from simmoe.specs import catalog
-from simmoe.specs.base import Kind, Quantity
 from simmoe.specs.hardware import MemoryBoundEfficiency
 from tools.fits import report
 from tools.fits.memory_tables import LAUNCHES, Moves, llmcompass, llmservingsim, sailor, vidur
-from tools.fits.regression import fit
+from tools.fits.regression import fit, trial
 
 LIMIT = 0.10  # median error on held-out shapes
 SOFTWARE = 0.15  # kernels of two frameworks differ by about this much where only one was measured
@@ -106,16 +105,12 @@ JOBS = (
 )
 
 
-def _number(value: float) -> Quantity:
-    return Quantity(value=value, unit="1", text="", source="fit", kind=Kind.MEASURED)
-
-
 def predict(moves: Moves, part: str, operator: str, values: Values) -> NDArray[np.float64]:
     """Seconds of every kernel with the cost model's own function [s]; `eager` is added to eager tables."""
     bandwidth = catalog.accelerator(part).memory_bandwidth.value
     efficiency = MemoryBoundEfficiency.model_validate(
         {"operator": operator, "launch": {**_ROW, "value": "1 s"}, "memory": {**_ROW, "value": "1"}}
-    ).model_copy(update={"launch": _number(values["launch"]), "memory": _number(values["memory"])})
+    ).model_copy(update={"launch": trial(values["launch"]), "memory": trial(values["memory"])})
     works = [
         MemoryBound(efficiency.operator, float(size), kernels=LAUNCHES.get(kernel, 1))
         for kernel, size in zip(moves.kernels, moves.bytes, strict=True)

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from simmoe.specs.base import Kind, Quantity
+
 SCALE = 0.05  # errors above 5 % count linearly
 PRIOR_ROWS = 10
 
@@ -53,3 +55,8 @@ def fit(
         residuals, first, bounds=(0.0, 1.0), loss="soft_l1", f_scale=SCALE, diff_step=1e-4, max_nfev=60
     )
     return dict(zip(names, (low + found.x * (high - low)).tolist(), strict=True))
+
+
+def trial(value: float) -> Quantity:
+    """A value that a fit tries, as the equations of the cost model take it."""
+    return Quantity(value=value, unit="1", text="", source="fit", kind=Kind.MEASURED)
