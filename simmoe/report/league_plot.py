@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BAND = 0.2
 _MARKS = "osD^vP"
 _SHADES = 10  # colours of matplotlib's tab10, told apart by most people; marks tell the rest
-_WIDTH, _HEIGHT = 9.5, 7.0  # inch
+_WIDTH, _HEIGHT = 10.5, 7.0  # inch, room for a long legend
 
 
 def check_suffix(path: Path) -> None:
