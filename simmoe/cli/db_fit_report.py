@@ -3,12 +3,12 @@
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simmoe.cli.db_parts import find, load
+from simmoe.cli.db_parts import find, load, write_out
+from simmoe.cli.options import JsonFile
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,10 +27,7 @@ def fit_report(
             show_default=False,
         ),
     ] = None,
-    json: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Write it as JSON, - for the output.", show_default=False),
-    ] = None,
+    json: JsonFile = None,
     csv_file: Annotated[
         str | None,
         typer.Option("--csv", metavar="FILE", help="Write it as CSV, - for the output.", show_default=False),
@@ -74,14 +71,9 @@ def _fits(ids: Sequence[str]) -> "list[TableFit]":
 
 
 def _write(text: str, file: str) -> None:
-    if file == "-":
-        typer.echo(text, nl=False)
-        return
-    from simmoe.report.output import replacing
-
-    with replacing(Path(file)) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    typer.echo(f"Wrote {file}", err=True)
+    write_out(text, file)
+    if file != "-":
+        typer.echo(f"Wrote {file}", err=True)
 
 
 def _json_text(fits: "Sequence[TableFit]") -> str:

@@ -1,5 +1,7 @@
-"""Find parts of the hardware database by kind and id, for the commands of `simmoe db`."""
+"""Find parts of the hardware database by kind and id, and write results, for the commands of `simmoe db`."""
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -73,3 +75,14 @@ def _has_numbers(entry: object) -> bool:
         return True
     inner = [getattr(entry, name) for name in type(entry).model_fields] if isinstance(entry, Spec) else []
     return not hasattr(entry, "id") and any(isinstance(value, Quantity) for value in inner)
+
+
+def write_out(text: str, file: str) -> None:
+    """Write a result whole to a file, or to the output where the file is ``-``."""
+    if file == "-":
+        sys.stdout.write(text)
+        return
+    from simmoe.report.output import replacing
+
+    with replacing(Path(file)) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simmoe.cli.db_parts import write_out
+from simmoe.cli.options import JsonFile
+
 if TYPE_CHECKING:
     from simmoe.report.roofline import Roof, Roofline
     from simmoe.specs.hardware import Dtype
@@ -39,10 +42,7 @@ def roofline(
             show_default=False,
         ),
     ] = None,
-    json: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Write it as JSON, - for the output.", show_default=False),
-    ] = None,
+    json: JsonFile = None,
 ) -> None:
     """Compare accelerators: attainable FLOP/s against arithmetic intensity, nominal and achieved, with kernels."""
     from simmoe.report.roofline import rooflines
@@ -81,13 +81,7 @@ def _write_json(parts: "Sequence[Roofline]", dtype: "Dtype", file: str) -> None:
     text = json_module.dumps(
         {"dtype": dtype.value, "parts": [_entry(part) for part in parts]}, indent=2, allow_nan=False
     )
-    if file == "-":
-        typer.echo(text)
-        return
-    from simmoe.report.output import replacing
-
-    with replacing(Path(file)) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+    write_out(text + "\n", file)
 
 
 def _entry(part: "Roofline") -> dict[str, Any]:

@@ -20,3 +20,7 @@ DrawCount = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Of the draws; the same seed gives the same times.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+JsonFile = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write it as JSON, - for the output.", show_default=False),
+]

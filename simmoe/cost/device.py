@@ -7,7 +7,7 @@ from simmoe.cost.attention import attention_time, attention_unfused_time
 from simmoe.cost.kernels import gemm_time, grouped_gemm_time, memory_bound_time
 from simmoe.cost.operators import AttentionCore, Gemm, GroupedGemm, MemoryBound
 from simmoe.errors import SpecError
-from simmoe.specs.base import Quantity, Spec
+from simmoe.specs.base import Quantity
 from simmoe.specs.hardware import (
     Accelerator,
     AttentionEfficiency,
@@ -89,21 +89,12 @@ def device_of(accelerator: Accelerator, *, sustained: bool = True) -> Device:
         bandwidth=accelerator.memory_bandwidth.value,
         sm_count=round(accelerator.sm_count.value),
         fused_attention=tuple(kernel for kernel in accelerator.attention_kernels if kernel != UNFUSED),
-        efficiency=accelerator.efficiency if sustained else _at_benchmark_rates(accelerator.efficiency),
+        efficiency=accelerator.efficiency if sustained else accelerator.efficiency.with_sustained(_unthrottled),
     )
 
 
-def _at_benchmark_rates(efficiency: Efficiency) -> Efficiency:
-    """The fits with every `sustained` factor set to 1."""
-
-    def unthrottled(fit: Spec) -> Spec:
-        factor: Quantity | None = getattr(fit, "sustained", None)
-        return fit if factor is None else fit.model_copy(update={"sustained": factor.model_copy(update={"value": 1.0})})
-
-    tables = type(efficiency).model_fields
-    return efficiency.model_copy(
-        update={table: tuple(unthrottled(fit) for fit in getattr(efficiency, table)) for table in tables}
-    )
+def _unthrottled(factor: Quantity) -> Quantity:
+    return factor.model_copy(update={"value": 1.0})
 
 
 def select_dtype(device: Device, precision: Precision, *, cast: bool) -> Dtype:

@@ -10,7 +10,7 @@ from simmoe.report.evidence import used_accelerators, used_fits
 from simmoe.report.metrics import COLLECTIVES
 from simmoe.report.result import Result
 from simmoe.report.wires import used_wires
-from simmoe.specs.base import DEFAULT_SPREAD, Kind, Quantity, Spec
+from simmoe.specs.base import DEFAULT_SPREAD, Kind, Spec, spread_of
 from simmoe.specs.hardware import Accelerator
 
 # For a software stack that was never compared with published steps: their scatter around the simulation [1].
@@ -152,14 +152,3 @@ def _kernel_spreads(accelerator: Accelerator, result: Result, traffic: float) ->
 def _mean_memory(rows: Iterable[Spec]) -> float:
     spreads = [spread_of(row.memory) for row in rows if hasattr(row, "memory")]
     return sum(spreads) / len(spreads) if spreads else DEFAULT_SPREAD[Kind.GUESS]
-
-
-def spread_of(quantity: Quantity) -> float:
-    """The stated relative standard uncertainty, else the default of the kind [1].
-
-    Examples
-    --------
-    >>> spread_of(Quantity(value=0.8, unit="1", text="0.8", source="doctest", kind="derived"))
-    0.2
-    """
-    return quantity.spread if quantity.spread is not None else DEFAULT_SPREAD[quantity.kind]

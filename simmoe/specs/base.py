@@ -78,6 +78,17 @@ class Quantity(Spec):
         return self.value
 
 
+def spread_of(quantity: Quantity) -> float:
+    """The stated relative standard uncertainty, else the default of the kind [1].
+
+    Examples
+    --------
+    >>> spread_of(Quantity(value=0.8, unit="1", text="0.8", source="doctest", kind="derived"))
+    0.2
+    """
+    return quantity.spread if quantity.spread is not None else DEFAULT_SPREAD[quantity.kind]
+
+
 def _read_quantity(dimension: str) -> Callable[[Any], Any]:
     def read(raw: Any) -> Any:
         if not isinstance(raw, dict):

@@ -1,5 +1,6 @@
 """Accelerators, links, nodes and clusters, each number with its source."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Literal
 
@@ -177,6 +178,16 @@ class Efficiency(Spec):
     attention: tuple[AttentionEfficiency, ...]
     grouped_gemm: tuple[GroupedGemmEfficiency, ...]
     memory_bound: tuple[MemoryBoundEfficiency, ...]
+
+    def with_sustained(self, change: Callable[[Quantity], Quantity]) -> "Efficiency":
+        """The fits with every ``sustained`` factor changed; operators limited by memory have none."""
+
+        def changed(fit: Spec) -> Spec:
+            factor: Quantity | None = getattr(fit, "sustained", None)
+            return fit if factor is None else fit.model_copy(update={"sustained": change(factor)})
+
+        tables = type(self).model_fields
+        return self.model_copy(update={table: tuple(map(changed, getattr(self, table))) for table in tables})
 
 
 class Accelerator(Spec):

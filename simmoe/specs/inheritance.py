@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from simmoe.specs.base import DEFAULT_SPREAD, Kind, Quantity, Spec
+from simmoe.specs.base import Kind, Quantity, Spec, spread_of
 from simmoe.specs.hardware import Efficiency
 
 # Relative standard uncertainty that the transfer adds to a number. Rates of one GPU already differ by 6 to 14 %
@@ -75,14 +75,7 @@ def slowed(efficiency: Efficiency, clock: Quantity) -> Efficiency:
     >>> slower.text, round(slower.spread, 3), slower.note
     ('0.68', 0.13, '0.8 x 0.85, taken from a40')
     """
-    return efficiency.model_copy(
-        update={name: tuple(_slowed_fit(fit, clock) for fit in fits) for name, fits in _tables(efficiency)}
-    )
-
-
-def _slowed_fit(fit: Spec, clock: Quantity) -> Spec:
-    sustained = getattr(fit, "sustained", None)
-    return fit if sustained is None else fit.model_copy(update={"sustained": _slowed(sustained, clock)})
+    return efficiency.with_sustained(lambda sustained: _slowed(sustained, clock))
 
 
 def _slowed(sustained: Quantity, clock: Quantity) -> Quantity:
@@ -93,14 +86,10 @@ def _slowed(sustained: Quantity, clock: Quantity) -> Quantity:
         "kind": Kind.GUESS if Kind.GUESS in {sustained.kind, clock.kind} else Kind.DERIVED,
         "source": clock.source,
         "locator": clock.locator,
-        "spread": math.hypot(_spread(sustained), _spread(clock)),
+        "spread": math.hypot(spread_of(sustained), spread_of(clock)),
         "note": f"{sustained.text} x {clock.text}, {sustained.note}",
     }
     return sustained.model_copy(update=changed)
-
-
-def _spread(number: Quantity) -> float:
-    return number.spread if number.spread is not None else DEFAULT_SPREAD[number.kind]
 
 
 def overlaid(base: Efficiency, own: Efficiency) -> Efficiency:
@@ -145,7 +134,7 @@ def _widened(number: Quantity, source: str, added: float) -> Quantity:
     return number.model_copy(
         update={
             "kind": Kind.GUESS if number.kind is Kind.GUESS else Kind.DERIVED,
-            "spread": math.hypot(_spread(number), added),
+            "spread": math.hypot(spread_of(number), added),
             "note": "; ".join(notes),
             "reviewed": "",
         }

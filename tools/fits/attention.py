@@ -23,12 +23,12 @@ from simmoe.cost.attention import BACKWARD_BLOCKS
 from simmoe.cost.device import EIGHT_BIT, Device, device_of
 from simmoe.specs import catalog
 from simmoe.specs.hardware import Dtype
+from simmoe.specs.residuals_file import Residual
 from tools.fits import regression
 from tools.fits.attention_data import Shapes, flash_attention_3, latent, serving, transformer_engine
 from tools.fits.report import (
     Errors,
     Parameter,
-    Residual,
     errors,
     report_over,
     residual,

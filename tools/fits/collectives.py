@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from simmoe.cost.collectives import fitted_time, traffic_factor
 from simmoe.cost.network import Fit, Small
+from simmoe.specs.residuals_file import Residual
 from tools.fits.collective_tables import Series, series
 from tools.fits.link_files import Entry, quantity, write_entries
 from tools.fits.regression import SCALE, fit
-from tools.fits.report import Errors, Residual, errors, residual, write_residuals
+from tools.fits.report import Errors, errors, residual, write_residuals
 from tools.fits.split import held_out
 
 TABLE = "collectives"

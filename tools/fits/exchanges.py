@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmoe.cost.exchange import expected_places
+from simmoe.specs.residuals_file import Residual
 from tools.fits.link_files import Entry, quantity, write_entries
 from tools.fits.regression import fit
-from tools.fits.report import Errors, Residual, errors, residual, write_residuals
+from tools.fits.report import Errors, errors, residual, write_residuals
 from tools.fits.split import held_out
 from tools.fits.tables import Origin, read
 

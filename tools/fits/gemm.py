@@ -22,6 +22,7 @@ from simmoe.cost.kernels import gemm_time, memory_bound_time
 from simmoe.cost.operators import MemoryBound
 from simmoe.specs import catalog
 from simmoe.specs.hardware import Dtype, GemmEfficiency, MemoryBoundEfficiency
+from simmoe.specs.residuals_file import Residual
 from tools.fits import report
 from tools.fits.gemm_jobs import CHECKS, JOBS, Check, Job, Test, rows_of
 from tools.fits.gemm_tables import Products
@@ -211,7 +212,7 @@ def _at_prior(values: Values) -> bool:
     return abs(values["memory"] - PRIOR["memory"][0]) < 0.01
 
 
-def residuals(job: Job) -> list[report.Residual]:
+def residuals(job: Job) -> list[Residual]:
     """Errors of the shipped parameters on held-out shapes and on every other source of a job."""
     device = device_of(catalog.accelerator(job.device))
     products = job.load()
@@ -227,15 +228,13 @@ def residuals(job: Job) -> list[report.Residual]:
     return rows
 
 
-def _cross(
-    part: str, variant: str, source: str, test: Test, device: Device, dtype: Dtype, values: Values
-) -> report.Residual:
+def _cross(part: str, variant: str, source: str, test: Test, device: Device, dtype: Dtype, values: Values) -> Residual:
     products = test.load()
     key = (part, "gemm", variant, f"{source} -> {products.source}{test.name and f' ({test.name})'}")
     return report.residual(key, rows_of(products), _errors(products, device, dtype, values))
 
 
-def _reverse(job: Job, test: Test, device: Device, held: Products) -> report.Residual:
+def _reverse(job: Job, test: Test, device: Device, held: Products) -> Residual:
     """The other table's own fit on the held-out shapes of the job's."""
     train, _ = test.load().split()
     fixed = {"launch": shipped(device, job.dtype)["launch"]} if train.eager else {}
@@ -245,7 +244,7 @@ def _reverse(job: Job, test: Test, device: Device, held: Products) -> report.Res
     return report.residual((job.part, "gemm", job.variants[0], source), rows_of(held), found)
 
 
-def inherited(check: Check) -> report.Residual:
+def inherited(check: Check) -> Residual:
     """Errors of a part without a fit of its own."""
     device = device_of(catalog.accelerator(check.part))
     values = shipped(device, check.dtype)

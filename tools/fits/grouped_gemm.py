@@ -21,12 +21,12 @@ import pandas as pd
 from simmoe.cost.device import LOOP, Device, device_of, select_experts
 from simmoe.specs import catalog
 from simmoe.specs.hardware import Dtype
+from simmoe.specs.residuals_file import Residual
 from tools.fits import regression
 from tools.fits.grouped_gemm_data import Mlps, frontier, frontier_projections, serving, transformer_engine
 from tools.fits.report import (
     Errors,
     Parameter,
-    Residual,
     errors,
     report_over,
     residual,

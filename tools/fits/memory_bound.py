@@ -20,6 +20,7 @@ from simmoe.cost.kernels import memory_bound_time
 from simmoe.cost.operators import MemoryBound
 from simmoe.specs import catalog
 from simmoe.specs.hardware import MemoryBoundEfficiency
+from simmoe.specs.residuals_file import Residual
 from tools.fits import report
 from tools.fits.memory_tables import LAUNCHES, Moves, llmcompass, llmservingsim, sailor, vidur
 from tools.fits.regression import fit, trial
@@ -165,7 +166,7 @@ def _errors(test: Test, job: Job, values: Values) -> report.Errors:
     return report.errors(predict(moves, part, job.operator, values), moves.seconds)
 
 
-def residuals(job: Job) -> list[report.Residual]:
+def residuals(job: Job) -> list[Residual]:
     """Errors of the shipped parameters on held-out shapes and on every other source of a job."""
     moves = job.load().of(job.kernels)
     part = job.measured or job.part

@@ -8,7 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from simmoe.specs import residuals_file
 from simmoe.specs.kernel_file import COLUMNS
+from simmoe.specs.residuals_file import Residual
 
 EFFICIENCY = Path("hardware_db/efficiency")
 RESIDUALS = EFFICIENCY / "residuals.csv"
@@ -35,33 +37,6 @@ class Errors(NamedTuple):
     p90: float
     bias: float
     rows: int
-
-
-class Residual(NamedTuple):
-    """One row of ``residuals.csv``: how a fit does on shapes it has not seen.
-
-    Attributes
-    ----------
-    part, table, variant : str
-        Accelerator or link, table, and variant within it (dtype, kernel:head_dim, operator, collective:ranks).
-    source : str
-        Key in ``sources.yaml`` of the data tested on; with ``<key> -> <key>`` the fit on the first is tested on
-        the second.
-    rows, held_out_rows : int
-        All measurements, and the ones tested on.
-    median_error, p90_error, bias : float
-        As in `Errors`.
-    """
-
-    part: str
-    table: str
-    variant: str
-    source: str
-    rows: int
-    held_out_rows: int
-    median_error: float
-    p90_error: float
-    bias: float
 
 
 class Parameter(NamedTuple):
@@ -107,13 +82,7 @@ def report_over(limit: float, found: Iterable[tuple[str, Errors]]) -> int:
 
 def read_residuals() -> list[Residual]:
     """The rows of ``residuals.csv``; none when there is no such file."""
-    if not RESIDUALS.exists():
-        return []
-    with RESIDUALS.open(newline="", encoding="utf-8") as file:
-        return [
-            Residual(a, b, c, d, int(rows), int(held), float(median), float(p90), float(bias))
-            for a, b, c, d, rows, held, median, p90, bias in list(csv.reader(file))[1:]
-        ]
+    return residuals_file.read_residuals(RESIDUALS) if RESIDUALS.exists() else []
 
 
 def write_residuals(rows: Iterable[Residual]) -> None:
