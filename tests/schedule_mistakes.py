@@ -16,6 +16,32 @@ SCHEDULE_MISTAKES = [
         "change one of them",
     ),
     (
+        ["plan.a2a_ffn_overlap_degree=33"],
+        "plan.a2a_ffn_overlap_degree: at most 32 is accepted (got 33), write less",
+    ),
+    (
+        ["plan.a2a_ffn_overlap_degree=2", "plan.expert_parallel=1"],
+        "plan.a2a_ffn_overlap_degree: 2 needs expert_parallel above 1, set it or write 1",
+    ),
+    (
+        ["plan.a2a_ffn_overlap_degree=2", "plan.dispatcher=deepep"],
+        "plan.a2a_ffn_overlap_degree: needs dispatcher: alltoall (got deepep), set it or write 1",
+    ),
+    (
+        [
+            "plan.a2a_ffn_overlap_degree=2",
+            "plan.overlap_moe_expert_parallel_comm=true",
+            "plan.schedule=interleaved",
+            "plan.virtual_pipeline=2",
+        ],
+        "plan.a2a_ffn_overlap_degree: does not go with overlap_moe_expert_parallel_comm, "
+        "write 1 or leave that overlap out",
+    ),
+    (
+        ["plan.a2a_ffn_overlap_degree=2", "plan.schedule=dualpipe"],
+        "plan.a2a_ffn_overlap_degree: does not go with schedule: dualpipe, which hides exchanges by itself, write 1",
+    ),
+    (
         ["plan.sharding=zero3"],
         "plan.sharding: zero3 needs one pipeline stage (got 4), write zero1 or pipeline_parallel: 1",
     ),

@@ -18,6 +18,8 @@ CAUSES = {
     "warm_up": "pipeline fills",
     "drain": "pipeline drains",
     "imbalance": "slower stages or GPUs",
+    "attention": "attention on other GPUs",
+    "experts": "experts on other GPUs",
     "all_to_all": "all-to-all (expert tokens)",
     "tensor_parallel": "tensor parallelism",
     "context_parallel": "context parallelism",

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import simmoe
-from simmoe.cli import cite, db, models, new, simulate, validate
+from simmoe.cli import cite, db, models, new, plan, reproduce, simulate, validate
 from simmoe.errors import SimmoeError
 
 app = typer.Typer(
@@ -25,8 +25,10 @@ app = typer.Typer(
 )
 app.command(short_help="Simulate one training step of a scenario.")(simulate.simulate)
 app.command(short_help="Write a scenario to start from.")(new.new)
+app.command(short_help="Search for the fastest plan that fits.")(plan.plan)
 app.command()(cite.cite)
 app.command()(validate.validate)
+app.command()(reproduce.reproduce)
 app.add_typer(db.app, name="db")
 app.add_typer(models.app, name="models")
 

@@ -10,6 +10,7 @@ from simmoe.cli.options import DrawCount, Overrides, ScenarioFile, Seed
 
 if TYPE_CHECKING:
     from simmoe.report.result import Result
+    from simmoe.specs.scenario import Scenario
 
 DOES_NOT_FIT = 3
 
@@ -68,7 +69,9 @@ def simulate(
     _check_outputs(json_file, trace, plot)
     _check_draws(draws, network)
     changes = overrides or []
-    result = _with_draws(run(load_scenario(scenario, changes), engine.value, network.value), draws, seed)
+    loaded = load_scenario(scenario, changes)
+    _check_drawable(loaded, draws)
+    result = _with_draws(run(loaded, engine.value, network.value), draws, seed)
     written = _write(result, json_file, trace, plot)
     _print(result, scenario, changes, None if json == _STDOUT else written)
     if not result.fits:
@@ -97,6 +100,14 @@ def _check_draws(draws: int, network: Network) -> None:
 
     if draws and network is not Network.ANALYTIC:
         raise SpecError(["--draws: only an analytic network can be drawn, leave --network fluid out"])
+
+
+def _check_drawable(scenario: "Scenario", draws: int) -> None:
+    """The same for what is known only of the scenario."""
+    if draws:
+        from simmoe.report.draws import check_drawable
+
+        check_drawable(scenario)
 
 
 def _with_draws(result: "Result", draws: int, seed: int) -> "Result":

@@ -9,11 +9,13 @@ from rich.console import Console
 from simmoe.cli.labels import CAUSES, METRICS, class_name
 from simmoe.cli.remedies import set_options
 from simmoe.cli.screen import bar, console, count, gib, heading, indented, percent, seconds, table
+from simmoe.cost.zebra import moved_of
 from simmoe.report.draws import Draws
 from simmoe.report.evidence import numbers_used
 from simmoe.report.numbers import guesses, nominal_class, unreviewed
 from simmoe.report.result import Result
 from simmoe.report.uncertainty import step_interval
+from simmoe.specs.plan import ExpertDevices, Stage
 from simmoe.specs.scenario import Scenario
 
 _WIDE = 96  # columns
@@ -35,7 +37,7 @@ def print_report(result: Result, path: Path, overrides: Sequence[str], written: 
         Files to mention.
     """
     screen = console()
-    screen.print(heading(result.scenario.name, _about(result.scenario)))
+    screen.print(heading(result.scenario.name, _about(result)))
     for block in (_headline, _time, _bubbles, _memory, _published):
         block(screen, result)
     _evidence(screen, result, path, overrides)
@@ -43,15 +45,17 @@ def print_report(result: Result, path: Path, overrides: Sequence[str], written: 
         screen.print(f"Wrote {file}", soft_wrap=True)
 
 
-def _about(scenario: Scenario) -> str:
-    """Model, machines, batch and plan in one line."""
-    training, plan = scenario.training, scenario.plan
+def _about(result: Result) -> str:
+    """Model, machines, batch and plan in a few lines."""
+    scenario, training, plan = result.scenario, result.scenario.training, result.scenario.plan
     groups = " + ".join(f"{group.devices} x {group.node.accelerator.name}" for group in scenario.cluster.groups)
     faults = "".join(f"\n{line}" for line in fault_lines(scenario))
+    idle = result.devices < scenario.cluster.devices
+    used = f", {result.devices} of {scenario.cluster.devices} GPUs used" if idle else ""
     return (
         f"{scenario.model.name} on {groups}\n{training.global_batch_size} sequences of "
         f"{training.sequence_length:,} tokens a step, {training.precision.value}, software {training.software.id}\n"
-        f"{_plan(scenario)}, micro-batch {training.micro_batch_size}, schedule {plan.schedule.value}{faults}"
+        f"{_plan(scenario)}, micro-batch {training.micro_batch_size}, schedule {plan.schedule.value}{used}{faults}"
     )
 
 
@@ -85,7 +89,25 @@ def _plan(scenario: Scenario) -> str:
         "data": first.data_parallel,
     }
     words = [f"{name} {size}" for name, size in sizes.items() if size > 1]
+    if first.experts is not None:
+        words.insert(0, _zebra(first, first.experts))
+        words += _moved(scenario)
     return "parallel: " + (", ".join(words) or "nothing")
+
+
+def _zebra(stage: Stage, apart: ExpertDevices) -> str:
+    """Attention and expert devices of a group, groups of a stage, micro-batches that pass a layer together."""
+    groups = f" x {apart.groups} groups" if apart.groups > 1 else ""
+    return f"zebra {stage.devices // apart.groups}:{apart.group_devices}{groups}, R {apart.micro_batches}"
+
+
+def _moved(scenario: Scenario) -> Iterator[str]:
+    """How many of the routed experts of all layers stand on attention devices."""
+    held = [(stage, stage.experts) for stage in scenario.plan.stages if stage.experts is not None]
+    moved = sum(sum(apart.moved_experts) * apart.group_devices for _, apart in held)
+    layers = sum(len(moved_of(stage, scenario.model)) for stage, _ in held)
+    if moved and scenario.model.moe is not None:
+        yield f"{moved} of {layers * scenario.model.moe.num_experts} experts on attention GPUs"
 
 
 def _headline(screen: Console, result: Result) -> None:
@@ -166,7 +188,7 @@ def _bubbles(screen: Console, result: Result) -> None:
     for cause in causes:
         mean = found.mean[cause]
         most, rank = max(zip(found.ranks, result.ranks, strict=True), key=lambda pair: pair[0][cause])
-        cells = (*_time_and_share(mean, step), _in_unit(most[cause], step), str(rank.stage))
+        cells = (*_time_and_share(mean, step), _in_unit(most[cause], step), rank.place)
         rows.add_row(CAUSES[cause], bar(mean / step), *cells)
     screen.print(indented(rows))
 
@@ -195,7 +217,7 @@ def _memory(screen: Console, result: Result) -> None:
         style = "bold red" if share > 1 else None
         cells = [gib(size) for size in memory]
         gpus = f"{rank.count} {rank.accelerator}" if unlike else str(rank.count)
-        rows.add_row(str(rank.stage), gpus, *cells, gib(memory.total), gib(capacity), percent(share, 0), style=style)
+        rows.add_row(rank.place, gpus, *cells, gib(memory.total), gib(capacity), percent(share, 0), style=style)
     screen.print(indented(rows))
 
 

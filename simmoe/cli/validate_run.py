@@ -52,14 +52,14 @@ def _compared(rows: "Sequence[TableRow]", jobs: int) -> "Iterator[tuple[TableRow
     if min(jobs, len(rows)) <= 1:
         yield from ((row, compare(row)) for row in rows)
         return
-    with _pool(min(jobs, len(rows))) as pool:
+    with pool_of(min(jobs, len(rows))) as pool:
         waiting: dict[Future[Comparison], TableRow] = {pool.submit(compare, row): row for row in rows}
         for future in as_completed(waiting):
             yield waiting[future], future.result()
 
 
 @contextmanager
-def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+def pool_of(processes: int) -> Iterator[ProcessPoolExecutor]:
     """Workers that share nothing with this process, so that a result cannot depend on what ran before."""
     context = get_context("forkserver")
     pool = ProcessPoolExecutor(processes, mp_context=context, initializer=signal.signal, initargs=_DEAF)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from simmoe.cost.attention import attention_time, attention_unfused_time
-from simmoe.cost.kernels import gemm_time, grouped_gemm_time, memory_bound_time
+from simmoe.cost.kernels import gemm_time, grouped_gemm_time, memory_bound_time, narrow_factor
 from simmoe.cost.operators import AttentionCore, Gemm, GroupedGemm, MemoryBound
 from simmoe.errors import SpecError
 from simmoe.specs.base import Quantity
@@ -296,7 +296,7 @@ def kernel_time(
         the products marked `high_precision` (router, logits) in bf16.
     software : SoftwareStack
         Whether attention is fused (a part without a fused kernel runs it unfused) and by which kernels, and how many
-        times the fused count of bytes elementwise operators and norms move.
+        times the fused count of bytes elementwise operators and norms move; how much narrow products lose.
     fp8_attention : bool
         Attention takes 8-bit inputs where the part has such a kernel.
 
@@ -317,6 +317,12 @@ def kernel_time(
         return memory_bound_time(work, bandwidth=device.bandwidth, efficiency=fit)
     if isinstance(work, AttentionCore):
         return _attention(work, device, precision, software, fp8_attention)
+    fill = software.narrow_gemm_fill
+    return _product(work, device, precision, software) * (1.0 if fill is None else narrow_factor(work, fill.value))
+
+
+def _product(work: Gemm | GroupedGemm, device: Device, precision: Precision, software: SoftwareStack) -> float:
+    """A dense or grouped matrix product by the fits of the device."""
     dtype = select_dtype(device, precision, cast=not (isinstance(work, Gemm) and work.high_precision))
     blockwise = precision is Precision.FP8_BLOCKWISE
     if isinstance(work, Gemm):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from simmoe.cost.collectives import collective_time
 from simmoe.cost.groups import GroupShape
 from simmoe.cost.network import Network
-from simmoe.cost.operators import Collective, TokenExchange
+from simmoe.cost.operators import BipartiteExchange, Collective, TokenExchange
 from simmoe.cost.routing import busiest
 
 _COUNT_BYTES, _WEIGHT_BYTES = 8, 4  # an int64 for each expert, an fp32 for each copy
@@ -188,6 +188,67 @@ def exchange_time(work: TokenExchange, shape: GroupShape, network: Network) -> f
         latency = max(latency, far.latency)
         slowest = max(slowest, traffic.far * far.message, traffic.far_bytes / far.bandwidth)
     return latency + slowest
+
+
+def bipartite_time(work: BipartiteExchange, attention: Network, experts: Network, *, local: bool) -> float:
+    """Seconds of a zebra dispatch or combine.
+
+    Parameters
+    ----------
+    work : BipartiteExchange
+    attention, experts : Network
+        Of the slowest device of each side.
+    local : bool
+        Both sides share one scale-up domain.
+
+    Returns
+    -------
+    float
+        [s]
+
+    Notes
+    -----
+    An all-to-all with uneven splits (NCCL send/recv), of which the busier side decides: an attention device sends
+    b k w (1 - f/M), an expert device receives b k w (1 - f) M/N, for b tokens of w bytes, k experts each, of which the
+    share f moved to attention devices. Either takes what a balanced all-to-all of the same bytes a port takes on as
+    many ranks. A combine is the mirror image. Token counts and router weights are small beside it and left out.
+
+    Unless all devices share a domain every copy is taken to cross the network, as it does where unlike devices stand
+    in different hosts. Valid for bytes a port above a megabyte.
+
+    References
+    ----------
+    HeterMoE, arXiv 2504.03871v1, sections 4.1 and 5: bipartite all-to-all, groups for dispatch and combine.
+
+    Examples
+    --------
+    Two attention devices send 16 MB each at 10 GB/s to one expert device, which receives 32 MB: 3.2 ms.
+
+    >>> from simmoe.cost.network import Wire
+    >>> network = Network(25e9, 1.0, 0.0, "switch", 1, (), Wire(10e9, 0.0), Wire(10e9, 0.0))
+    >>> work = BipartiteExchange(tokens=1000, bytes_per_token=8000, top_k=2, attention=2, experts=1)
+    >>> round(bipartite_time(work, network, network, local=False) * 1e3, 3)
+    3.2
+    """
+    ranks = work.attention + work.experts
+    shape = bipartite_shape(ranks, local=local)
+    whole = ranks / (ranks - 1)  # of the buffer of a balanced all-to-all, (N - 1) / N leaves the rank
+
+    def side(size: float, network: Network) -> float:
+        return collective_time(Collective("all_to_all", "ep", size * whole), shape, network)
+
+    return max(side(work.sent, attention), side(work.received, experts))
+
+
+def bipartite_shape(ranks: int, *, local: bool) -> GroupShape:
+    """Where the devices of a zebra group stand: all in one scale-up domain, or each for itself.
+
+    Examples
+    --------
+    >>> bipartite_shape(12, local=False).domains, bipartite_shape(12, local=True).per_domain
+    (12, 12)
+    """
+    return GroupShape(ranks, ranks if local else 1, 1 if local else ranks)
 
 
 def copies_bytes(work: TokenExchange) -> float:

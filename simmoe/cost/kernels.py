@@ -24,6 +24,8 @@ WAVE_OVERLAP = 0.65
 WGRAD_RATE = 0.95
 # An fp32 weight gradient is read, added to and written back.
 ACCUMULATE_BYTES = 8.0
+# The narrowest weight that `narrow_factor` slows down: the GEMM fits are valid from here on.
+NARROWEST = 256
 
 
 @lru_cache(maxsize=65536)
@@ -222,6 +224,52 @@ def grouped_gemm_time(
     memory = (inputs + weights + outputs) / (bandwidth * efficiency.memory.value)
     each = efficiency.expert_launch.value if efficiency.expert_launch else 0.0
     return efficiency.launch.value + groups * each + max(filled / rate, memory)
+
+
+def narrow_factor(work: Gemm | GroupedGemm, fill: float) -> float:
+    """How many times as long a product with a narrow weight takes on a software stack.
+
+    Parameters
+    ----------
+    work : Gemm or GroupedGemm
+        The product as it runs.
+    fill : float
+        h0, `SoftwareStack.narrow_gemm_fill`: the side of the weight at which a product takes twice as long [1].
+
+    Returns
+    -------
+    float
+        At least 1 [1].
+
+    Notes
+    -----
+    1 + h0/h with h the shorter side of the weight: of n and k, in a weight gradient, whose k counts tokens, of m and n.
+    The whole product counts, whether it computes or waits for memory. A weight whose shorter side is below 256 (a
+    router) is left alone: no GEMM fit holds there, and its product waits for its inputs.
+
+    This is a property of a stack and comes on top of the fill of the kernels themselves (`k_fill`, `width_fill`, about
+    100), which was measured without a framework. Valid for weights 1024 to 4096 wide, where it was fitted; what makes
+    narrow products slow there (launch gaps, copies between kernels, unfused casts) is not known.
+
+    References
+    ----------
+    HeterMoE, arXiv 2504.03871, section 6.4.3: attention takes as long as experts between 20 k and 24 k tokens at
+    a hidden size of 1024, and between 28 k and 32 k at 2048. Kernels alone would put the second at twice the first
+    (``python -m tools.fits.hetermoe``).
+
+    Examples
+    --------
+    A 1024 x 7168 weight with h0 = 512: 1 + 512/1024.
+
+    >>> narrow_factor(Gemm(4096, 7168, 1024), 512.0)
+    1.5
+    >>> narrow_factor(Gemm(1024, 7168, 4096, "wgrad"), 512.0)  # its gradient over 4096 tokens
+    1.5
+    >>> narrow_factor(Gemm(4096, 24, 1024), 512.0)  # a router of 24 experts
+    1.0
+    """
+    side = min(work.n, work.m if isinstance(work, Gemm) and work.pass_ == "wgrad" else work.k)
+    return 1.0 if side < NARROWEST else 1.0 + fill / side
 
 
 def memory_bound_time(work: MemoryBound, *, bandwidth: float, efficiency: MemoryBoundEfficiency) -> float:

@@ -74,7 +74,7 @@ def rank_memory(scenario: Scenario, stage: Stage, in_flight: Sequence[int]) -> R
     shard = shard_of(stage, plan, training, scenario.routing)
     parameters = rank_parameters(scenario.model, stage, pad_vocabulary=True)
     held = parameters._replace(expert=parameters.expert * _with_copies(scenario, stage))
-    weights, gradients = _state_bytes(held, training)
+    weights, gradients = state_bytes(held, training)
     if plan.layerwise:
         whole = weights  # zero2: every layer stays whole from its forward to its backward pass
         weights, gradients = _sharded_state(scenario, stage, held)
@@ -87,7 +87,7 @@ def rank_memory(scenario: Scenario, stage: Stage, in_flight: Sequence[int]) -> R
             _, transient = chunk_activations(scenario, chunk, peak, stage.recompute)
         activations += kept * alive
         working = max(working, transient)
-    optimizer = _optimizer_bytes(parameters, stage, scenario)
+    optimizer = optimizer_bytes(parameters, stage, scenario)
     software = training.software
     framework = software.framework_memory.value + software.allocator_waste.value * (activations + working)
     return RankMemory(weights, gradients, optimizer, activations, working, framework)
@@ -118,7 +118,7 @@ def _layers(chunk: Chunk, after: int) -> list[int]:
     return [*plain, *range(after, after + chunk.mtp_layers)]
 
 
-def _state_bytes(parameters: RankParameters, training: Training) -> tuple[float, float]:
+def state_bytes(parameters: RankParameters, training: Training) -> tuple[float, float]:
     """Weights and main gradients [B]."""
     element = training.precision.activation_bytes
     copies = _CAST_COPIES * training.precision.gemm_bytes if training.precision.casts else 0.0
@@ -139,12 +139,12 @@ def _sharded_state(scenario: Scenario, stage: Stage, parameters: RankParameters)
             sizes[kind] = rank_parameters(model, single)
     largest = max(sizes.values(), key=lambda size: size.total)
     share = parameters.dense / stage.shards + parameters.expert / stage.expert_data_parallel
-    whole, gradient = _state_bytes(largest, training)
+    whole, gradient = state_bytes(largest, training)
     each, each_gradient = (part / largest.total for part in (whole, gradient))
     return share * each + 2 * whole, share * each_gradient + gradient
 
 
-def _optimizer_bytes(parameters: RankParameters, stage: Stage, scenario: Scenario) -> float:
+def optimizer_bytes(parameters: RankParameters, stage: Stage, scenario: Scenario) -> float:
     """Master weights and moments of the parameters a rank updates [B]."""
     per_parameter = _MASTER_AND_MOMENTS[scenario.training.optimizer]
     if scenario.training.precision.activation_bytes == 4:
@@ -159,28 +159,30 @@ def chunk_activations(scenario: Scenario, chunk: Chunk, shard: Shard, recompute:
     """Bytes one micro-batch keeps in a chunk, and the largest transient of one of its layers [B]."""
     work = chunk_work(chunk, scenario.model, shard)
     layer_input = shard.element_bytes * shard.local_tokens * scenario.model.hidden_size
-    kept, transient = _saved([*work.embedding, *work.head]), _gradients(work.head, shard)
+    kept, transient = saved_bytes([*work.embedding, *work.head]), gradient_bytes(work.head, shard)
     covered = recompute.num_layers or len(work.layers)
     for position, layer in enumerate(work.layers):
-        kept += _saved([*layer.before, *layer.after])
+        kept += saved_bytes([*layer.before, *layer.after])
         full = recompute.granularity == "full" and position < covered
-        everything = _saved(layer.inside)
-        stays = layer_input if full else _saved([o for o in layer.inside if not _drops(o, recompute)])
+        everything = saved_bytes(layer.inside)
+        stays = layer_input if full else saved_bytes([o for o in layer.inside if not is_dropped(o, recompute)])
         kept += stays
-        buffers = _exchange_buffers(layer.inside) + _gradients(layer.inside, shard)
+        buffers = _exchange_buffers(layer.inside) + gradient_bytes(layer.inside, shard)
         transient = max(transient, everything - stays + buffers)
     return kept, transient
 
 
-def _drops(operator: Operator, recompute: Recompute) -> bool:
+def is_dropped(operator: Operator, recompute: Recompute) -> bool:
+    """Whether selective recomputation spares what an operator saves."""
     return recompute.granularity == "selective" and is_recomputed(operator, recompute)
 
 
-def _saved(operators: Sequence[Operator]) -> float:
+def saved_bytes(operators: Sequence[Operator]) -> float:
+    """What operators keep until their backward pass [B]."""
     return sum(operator.saved for operator in operators)
 
 
-def _gradients(operators: Sequence[Operator], shard: Shard) -> float:
+def gradient_bytes(operators: Sequence[Operator], shard: Shard) -> float:
     """What the backward pass of the largest product holds: gradients of its weight, output and input [B].
 
     The weight's is made in the dtype of the activations before it is added to the main gradients.

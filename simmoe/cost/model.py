@@ -2,14 +2,18 @@
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from typing import NamedTuple
+
+import numpy as np
 
 from simmoe.cost.collectives import collective_time
 from simmoe.cost.device import device_of, kernel_time
-from simmoe.cost.exchange import exchange_time
+from simmoe.cost.exchange import bipartite_shape, bipartite_time, exchange_time
 from simmoe.cost.faults import Effects, effects_on
 from simmoe.cost.groups import GroupShape, domain_of_devices, group_shape, node_of_devices, stage_groups
-from simmoe.cost.network import Network, network_of
-from simmoe.cost.operators import Collective, HostLaunch, Operator, TokenExchange, Work
+from simmoe.cost.network import Network, network_of, slowest_network
+from simmoe.cost.operators import BipartiteExchange, Collective, HostLaunch, Operator, TokenExchange, Work
+from simmoe.errors import InternalError
 from simmoe.specs.hardware import Cluster
 from simmoe.specs.plan import Stage
 from simmoe.specs.scenario import Scenario
@@ -27,6 +31,8 @@ class StageCost:
         Index into `scenario.cluster.groups`: which of the stage's accelerators.
     device : int, optional
         Which one of them, over the whole cluster, if its faults are to count.
+    role : int, optional
+        Of a zebra stage: 0 for its attention devices, 1 for its expert devices.
 
     Attributes
     ----------
@@ -38,23 +44,32 @@ class StageCost:
         Two of one scenario whose likeness is equal give equal times.
     """
 
-    def __init__(self, scenario: Scenario, stage: int, group: int, device: int | None = None) -> None:
+    def __init__(self, scenario: Scenario, stage: int, group: int, device: int | None = None, *, role: int = 0) -> None:
         cluster, stages = scenario.cluster, scenario.plan.stages
-        here = stages[stage]
+        here = stages[stage].roles[role]
         self.training = scenario.training
         accelerator = cluster.groups[group].node.accelerator
         self.device = device_of(accelerator, sustained=self.training.sustained)
         self.network: Network = network_of(cluster, group)
         self.mixed: Network = network_of(cluster, group, unlike=True)
         self.shapes: dict[str, GroupShape] = _group_shapes(here, cluster)
-        self.shapes["pp"] = _boundary_shape(scenario, here, stages[(stage + 1) % len(stages)])
+        self.shapes["pp"] = _boundary_shape(scenario, stages[stage], stages[(stage + 1) % len(stages)])
+        self._sides = _sides(stages[stage], cluster) if stages[stage].experts is not None else None
         self.effects = Effects() if device is None else effects_on(cluster, scenario.plan, stage, device)
-        self.likeness: Hashable = (group, tuple(self.shapes.items()), self.effects)
+        self.likeness: Hashable = (group, tuple(self.shapes.items()), self.effects, self._sides)
         self._known: dict[Work, float] = {}
 
     def share(self, known: dict[Hashable, dict[Work, float]]) -> None:
         """Look times up in, and add them to, those of all costs of equal `likeness`."""
         self._known = known.setdefault(self.likeness, self._known)
+
+    @property
+    def between_sides(self) -> GroupShape | None:
+        """Placement of the group in which both sides of a zebra stage exchange tokens; None in other stages."""
+        sides = self._sides
+        if sides is None:
+            return None
+        return bipartite_shape(sides.ranks, local=sides.local)._replace(unlike=True)
 
     def seconds(self, operator: Operator) -> float:
         """Time the operator occupies its stream [s]."""
@@ -67,6 +82,10 @@ class StageCost:
     def _time(self, work: Work) -> float:
         if isinstance(work, HostLaunch):
             return work.seconds
+        if isinstance(work, BipartiteExchange):
+            if self._sides is None:
+                raise InternalError("a bipartite exchange needs a zebra stage")
+            return bipartite_time(work, self._sides.attention, self._sides.experts, local=self._sides.local)
         if isinstance(work, Collective | TokenExchange):
             kind = "ep" if isinstance(work, TokenExchange) else work.group
             shape = self.shapes[kind]
@@ -82,6 +101,25 @@ class StageCost:
             fp8_attention=self.training.fp8_attention,
         )
         return seconds * self.effects.slowdown
+
+
+class _Sides(NamedTuple):
+    """Both ends of a zebra exchange, whether they share one scale-up domain, devices of a group."""
+
+    attention: Network
+    experts: Network
+    local: bool
+    ranks: int
+
+
+def _sides(stage: Stage, cluster: Cluster) -> _Sides:
+    """The networks of both sides of a zebra stage."""
+    domain, group = domain_of_devices(cluster)
+    parts = [range(part.first_device, part.first_device + part.devices) for part in stage.roles]
+    attention, experts = (slowest_network(cluster, np.unique(group[part]).tolist()) for part in parts)
+    everywhere = np.concatenate([domain[part] for part in parts])
+    ranks = len(everywhere) // (stage.experts.groups if stage.experts is not None else 1)
+    return _Sides(attention, experts, bool(np.all(everywhere == everywhere[0])), ranks)
 
 
 _KINDS = ("tp", "cp", "dp", "etp", "ep", "edp", "shard", "replica")

@@ -70,7 +70,7 @@ def _shared(model: Model, moe: MoE, shard: Shard) -> list[Operator]:
 
 def _exchange(name: str, model: Model, moe: MoE, shard: Shard) -> list[Operator]:
     """Dispatch or combine over the expert-parallel group."""
-    if shard.expert == 1:
+    if shard.expert == 1 and not shard.apart:
         return []
     work = TokenExchange(
         tokens=shard.local_tokens * shard.capacity_factor,
@@ -124,7 +124,7 @@ def _grouping(name: str, model: Model, moe: MoE, shard: Shard) -> list[Operator]
     """Group what a rank received by local expert, or undo it; DeepEP and HybridEP copy or add up tokens here."""
     rows = shard.expert_rows(moe.top_k)
     if not _deduplicates(shard):
-        needed = shard.expert > 1 and local_experts(model, shard) > 1
+        needed = (shard.expert > 1 or shard.apart) and local_experts(model, shard) > 1
         return [_permute(name, rows, rows, model, shard)] if needed else []
     limit = math.ceil(moe.group_limit * shard.expert / moe.num_groups)
     visited = expected_places(shard.expert, moe.num_experts, moe.top_k, limit)

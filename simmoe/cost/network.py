@@ -1,6 +1,7 @@
 """The wires around one accelerator as plain numbers: its scale-up link, its share of the ports, the host path."""
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from simmoe.cost.groups import GroupShape
@@ -208,8 +209,13 @@ def network_of(cluster: Cluster, group: int, *, unlike: bool = False) -> Network
     """
     if not unlike:
         return _network(cluster.groups[group], cluster.fabric)
+    return slowest_network(cluster, range(len(cluster.groups)))
+
+
+def slowest_network(cluster: Cluster, groups: Iterable[int]) -> Network:
+    """The slowest part of some node groups, on the fabric that joins unlike ones."""
     fabric = cluster.cross_group or cluster.fabric
-    networks = [_network(one, fabric) for one in cluster.groups]
+    networks = [_network(cluster.groups[group], fabric) for group in groups]
     slowest = min(networks, key=lambda one: one.scale_up_bandwidth * one.scale_up_achievable)
     port = min((one.port for one in networks), key=lambda wire: wire.bandwidth)
     host = min((one.host for one in networks), key=lambda wire: wire.bandwidth)

@@ -137,13 +137,47 @@ class TokenExchange(NamedTuple):
     library: str = "deepep"
 
 
+class BipartiteExchange(NamedTuple):
+    """Tokens between attention devices and expert devices of a zebra group, in one direction.
+
+    `tokens` of an attention rank, each `bytes_per_token`, to `top_k` experts, of whose copies the share `moved` goes to
+    experts that stand on attention devices. `attention` and `experts` count the devices of the group.
+    """
+
+    tokens: float
+    bytes_per_token: float
+    top_k: int
+    attention: int
+    experts: int
+    moved: float = 0.0
+
+    @property
+    def sent(self) -> float:
+        """Bytes that cross the port of an attention device [B]: all but the copies for its own moved experts."""
+        return self._copies * (1.0 - self.moved / self.attention)
+
+    @property
+    def received(self) -> float:
+        """Bytes that cross the port of an expert device, for its experts [B]."""
+        return self._copies * (1.0 - self.moved) * self.attention / self.experts
+
+    @property
+    def taken(self) -> float:
+        """Bytes for the moved experts of an attention device, its own tokens among them [B]."""
+        return self._copies * self.moved
+
+    @property
+    def _copies(self) -> float:
+        return self.tokens * self.top_k * self.bytes_per_token
+
+
 class HostLaunch(NamedTuple):
     """Time the host needs to launch the kernels of a layer pass [s]."""
 
     seconds: float
 
 
-Work = Gemm | GroupedGemm | AttentionCore | MemoryBound | Collective | TokenExchange | HostLaunch
+Work = Gemm | GroupedGemm | AttentionCore | MemoryBound | Collective | TokenExchange | BipartiteExchange | HostLaunch
 
 
 class Operator(NamedTuple):
@@ -158,7 +192,7 @@ class Operator(NamedTuple):
     work : Work
         What it does.
     stream : str
-        The stream it runs on: ``compute``, ``host``, ``tp``, ``cp``, ``ep`` or ``dp``.
+        The stream it runs on, see `simmoe.graph.template.STREAMS`.
     saved : float
         Bytes that this operator's results keep until the backward pass [B].
     module : str

@@ -40,6 +40,10 @@ class Shard(NamedTuple):
         What the busiest rank and the busiest scale-up domain of the group receive in a dispatch, over the mean [1].
     expert_replicas : int
         Copies of other ranks' experts that the rank holds.
+    held_experts : int or None
+        Experts of the rank where they are not an equal share.
+    apart : bool
+        Experts stand on other devices: exchanged even if there is only one of them.
     """
 
     batch: int
@@ -62,6 +66,8 @@ class Shard(NamedTuple):
     exchange_load: float = 1.0
     domain_load: float = 1.0
     expert_replicas: int = 0
+    held_experts: int | None = None
+    apart: bool = False
 
     @property
     def tokens(self) -> int:
@@ -132,4 +138,6 @@ def _copies_sent(routing: Routing) -> float:
 
 def local_experts(model: Model, shard: Shard) -> int:
     """Experts whose weights a rank holds (a slice of, under expert tensor parallelism), copies included."""
+    if shard.held_experts is not None:
+        return shard.held_experts
     return model.moe.num_experts // shard.expert + shard.expert_replicas if model.moe else 0

@@ -5,70 +5,29 @@ layers, not with devices. A stage that spans unlike accelerators has one class f
 for all of them. So it is with devices that faults make unlike.
 """
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 
 from simmoe.cost.gradients import move_gradients
 from simmoe.cost.model import StageCost
-from simmoe.cost.operators import Collective, Operator
-from simmoe.cost.shard import Shard, shard_of
+from simmoe.graph.actions import micro_batches, stage_actions
 from simmoe.graph.blocking import with_blocking_launches, with_receive
 from simmoe.graph.classes import DeviceClass, device_classes
-from simmoe.graph.custom_schedule import ScheduleTable, check_schedule, parse_schedule
-from simmoe.graph.dualpipe import dualpipe, dualpipe_v
 from simmoe.graph.fsdp import beside_collectives, sharding_of, sharing_the_port, with_sharded_parameters
-from simmoe.graph.host import host_times
 from simmoe.graph.moved_gradients import with_moved_gradients
 from simmoe.graph.multiprocessors import exchange_multiprocessors, sharding_share
-from simmoe.graph.overlapped import overlapped
 from simmoe.graph.passes import Pass, Settings, backward_pass, forward_pass
 from simmoe.graph.ranks import RankClass, StepGraph
 from simmoe.graph.repeats import Repeats, StageWork
-from simmoe.graph.schedules import Action, Kind, gpipe, interleaved, one_f_one_b
+from simmoe.graph.schedules import Action, Kind
 from simmoe.graph.skew import with_skew
 from simmoe.graph.split import split_backward
+from simmoe.graph.stage_settings import send_operator, stage_settings
 from simmoe.graph.stamp import RankPlan, stamp
 from simmoe.graph.step_ends import Bucket, buckets, step_ends
 from simmoe.graph.template import OperationTable, Template, make_template
-from simmoe.graph.zero_bubble import zb_h1, zb_v
-from simmoe.specs.plan import Chunk, Plan, Schedule, Stage
+from simmoe.graph.zebra import build_zebra_step
+from simmoe.specs.plan import Chunk, Plan
 from simmoe.specs.scenario import Scenario
-
-
-def stage_actions(plan: Plan, stage: int, micro_batches: int) -> tuple[Action, ...]:
-    """The order of passes of one stage of an expanded plan."""
-    stages, schedule = len(plan.stages), plan.schedule
-    if schedule is Schedule.INTERLEAVED or plan.overlap_moe_expert_parallel_comm:
-        chunks = len(plan.stages[stage].chunks)
-        actions = interleaved(stage, stages, micro_batches, chunks, plan.microbatch_group_size)
-        return overlapped(actions) if plan.overlap_moe_expert_parallel_comm else actions
-    if schedule is Schedule.CUSTOM:
-        return _checked_table(plan.schedule_table or "", micro_batches).actions[stage]
-    return _SCHEDULES[schedule](stage, stages, micro_batches)
-
-
-@lru_cache(maxsize=8)
-def _checked_table(text: str, micro_batches: int) -> ScheduleTable:
-    """A table of actions, read and checked as a whole."""
-    table = parse_schedule(text, "plan.schedule_table")
-    check_schedule(table.actions, table.places, micro_batches, "plan.schedule_table")
-    return table
-
-
-_SCHEDULES: dict[Schedule, Callable[[int, int, int], tuple[Action, ...]]] = {
-    Schedule.GPIPE: gpipe,
-    Schedule.ONE_F_ONE_B: one_f_one_b,
-    Schedule.ZB_H1: zb_h1,
-    Schedule.ZB_V: zb_v,
-    Schedule.DUALPIPE: dualpipe,
-    Schedule.DUALPIPE_V: dualpipe_v,
-}
-
-
-def micro_batches(scenario: Scenario) -> int:
-    """Micro-batches that each pipeline runs in a step."""
-    training = scenario.training
-    return training.global_batch_size // (training.micro_batch_size * scenario.plan.stages[0].data_parallel)
 
 
 def build_step(scenario: Scenario, *, fold: bool = True, contention: bool = True) -> StepGraph:
@@ -87,6 +46,8 @@ def build_step(scenario: Scenario, *, fold: bool = True, contention: bool = True
     -------
     StepGraph
     """
+    if any(stage.experts is not None for stage in scenario.plan.stages):
+        return build_zebra_step(scenario, contention=contention)
     table, repeats = OperationTable(), Repeats(scenario.model)
     count = micro_batches(scenario)
     ranks, plans = [], []
@@ -190,7 +151,7 @@ def _template(
         passed = with_blocking_launches(passed)
     send = None
     if kind is not Kind.WEIGHT_GRADIENT:
-        transfer = _send(scenario, settings.shard, backward=backward)
+        transfer = send_operator(scenario, settings.shard, backward=backward)
         send = transfer if _leaves_stage(plan, number, chunk, backward=backward) else None
         if software.blocking_transfers and _leaves_stage(plan, number, chunk, backward=not backward):
             passed = with_receive(passed, transfer)
@@ -232,36 +193,9 @@ def _leaves_stage(plan: Plan, number: int, chunk: Chunk, *, backward: bool) -> b
     return wanted not in {(other.replica, other.position) for other in plan.stages[number].chunks}
 
 
-def stage_settings(scenario: Scenario, stage: Stage) -> Settings:
-    """What shapes the passes of a stage."""
-    training, plan = scenario.training, scenario.plan
-    return Settings(
-        model=scenario.model,
-        shard=shard_of(stage, plan, training, scenario.routing),
-        recompute=stage.recompute,
-        host=host_times(scenario, stage),
-        tp_overlap=plan.tp_comm_overlap and stage.tensor_parallel > 1,
-        delayed_wgrad=plan.overlap_dispatch_backward_with_experts_wgrad and stage.expert_parallel > 1,
-    )
-
-
 def _exchange_share(scenario: Scenario, group: int) -> float:
     """The share of an accelerator's multiprocessors that an expert exchange occupies, where it overlaps computation."""
     if not scenario.plan.overlap_moe_expert_parallel_comm:
         return 0.0
     node = scenario.cluster.groups[group].node
     return exchange_multiprocessors(scenario.plan, node) / node.accelerator.sm_count.value
-
-
-def _send(scenario: Scenario, shard: Shard, *, backward: bool) -> Operator:
-    """Activations to the next stage, or their gradients to the one before.
-
-    The gather that follows a scattered transfer is left out: on NVLink it takes a tenth of the transfer.
-    """
-    scattered = scenario.training.software.scatter_gather_tensors_in_pipeline
-    tokens = shard.tokens / shard.tensor if scattered else shard.local_tokens
-    size = shard.element_bytes * tokens * scenario.model.hidden_size
-    name, stream = ("pipeline.send_gradient", "pp_backward") if backward else ("pipeline.send", "pp_forward")
-    if scenario.training.software.blocking_transfers:
-        stream = "compute"
-    return Operator(name, "send_recv", Collective("send_recv", "pp", size), stream)

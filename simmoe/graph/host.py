@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from simmoe.graph.pieces import pieces_of
 from simmoe.specs.plan import Stage
 from simmoe.specs.scenario import Scenario
 
@@ -51,9 +52,9 @@ def host_times(scenario: Scenario, stage: Stage) -> HostTimes:
     -----
     An fp8 recipe adds half of its time to either half of a dense layer: each has two of the four weight GEMMs. Experts
     need more, for they are cast one by one. The overlap of expert exchanges issues a layer as scheduled pieces, each
-    with a backward call, events and stream waits of its own, which multiplies what is launched. A captured part costs
-    one replay; a graph of the full iteration nothing. Capacity-padded tokens have static counts, so that the host need
-    not wait for them.
+    with a backward call, events and stream waits of its own, which multiplies what is launched. Exchanges cut into
+    pieces launch dispatch, experts and combine once for each piece. A captured part costs one replay; a graph of the
+    full iteration nothing. Capacity-padded tokens have static counts, so that the host need not wait for them.
 
     References
     ----------
@@ -77,6 +78,6 @@ def host_times(scenario: Scenario, stage: Stage) -> HostTimes:
         attention=GRAPH_LAUNCH if "attn" in scope else slower * (attention + cast),
         mlp=GRAPH_LAUNCH if "mlp" in scope else max(0.0, software.host_dense_layer.value - attention) + cast,
         router=routing,
-        experts=GRAPH_LAUNCH if "moe" in scope else slower * (experts + expert_cast),
+        experts=GRAPH_LAUNCH if "moe" in scope else slower * pieces_of(plan, stage) * (experts + expert_cast),
         sync=software.host_sync and not scenario.routing.pad_to_capacity and stage.expert_parallel > 1,
     )

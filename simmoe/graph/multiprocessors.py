@@ -74,6 +74,19 @@ def exchange_multiprocessors(plan: Plan, node: Node) -> int:
     return DISPATCHER.get(plan.dispatcher) or _ring(node)
 
 
+def peer_multiprocessors(peers: int, node: Node) -> int:
+    """Multiprocessors that an exchange with some network peers occupies: two channels each, as many as a ring at most.
+
+    Examples
+    --------
+    >>> from simmoe.specs.hardware import Accelerator
+    >>> node = Node.model_construct(accelerator=Accelerator.model_construct(vendor="NVIDIA"))
+    >>> peer_multiprocessors(3, node), peer_multiprocessors(64, node)
+    (6, 16)
+    """
+    return 0 if node.accelerator.vendor == "Huawei" else min(TRANSFER * peers, RING)
+
+
 def _channels(work: Collective | TokenExchange, shape: GroupShape, plan: Plan, node: Node) -> int:
     if isinstance(work, TokenExchange):
         return exchange_multiprocessors(plan, node)

@@ -5,6 +5,7 @@ stream; collectives sit on the stream of their group, so that whatever does not 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from simmoe.cost.backward import backward, recomputed
@@ -12,6 +13,7 @@ from simmoe.cost.layers import chunk_work
 from simmoe.cost.operators import Collective, Gemm, GroupedGemm, HostLaunch, Operator, TokenExchange
 from simmoe.cost.shard import Shard
 from simmoe.graph.host import HostTimes
+from simmoe.graph.pieces import cut, issue, issued, repeated_in_pieces, share_of
 from simmoe.specs.model import Model
 from simmoe.specs.plan import Chunk, Recompute
 
@@ -61,7 +63,8 @@ class Pass(NamedTuple):
 class Settings(NamedTuple):
     """What shapes the passes of a stage besides its chunk.
 
-    `exchange_share` as in `simmoe.graph.template.Template`, `sharding_share` of `simmoe.graph.multiprocessors`.
+    `exchange_share` as in `simmoe.graph.template.Template`, `sharding_share` of `simmoe.graph.multiprocessors`,
+    `pieces` of `simmoe.graph.pieces`.
     """
 
     model: Model
@@ -73,9 +76,10 @@ class Settings(NamedTuple):
     contention: bool = False
     exchange_share: float = 0.0
     sharding_share: float = 0.0
+    pieces: int = 1
 
 
-class _Builder:
+class PassBuilder:
     """Collects steps; each new one waits for the current tail unless told otherwise."""
 
     def __init__(self, phase: str) -> None:
@@ -118,31 +122,31 @@ def forward_pass(chunk: Chunk, settings: Settings) -> Pass:
     -------
     Pass
     """
-    builder = _Builder("forward")
+    builder = PassBuilder("forward")
     work = chunk_work(chunk, settings.model, settings.shard)
-    _add_forward(builder, work.embedding, settings)
+    add_forward(builder, work.embedding, settings)
     for part in work.layers:
         builder.layer = part.layer
         first = len(builder.steps)
-        _add_forward(builder, part.before, settings)
+        add_forward(builder, part.before, settings)
         _add_layer_forward(builder, part.inside, settings)
-        _add_forward(builder, part.after, settings)
+        add_forward(builder, part.after, settings)
         builder.entries[part.layer] = _first_device_step(builder, first)
         builder.exits[part.layer] = builder.tail
     builder.layer = -1
-    _add_forward(builder, work.head, settings)
+    add_forward(builder, work.head, settings)
     return builder.finish()
 
 
-def _first_device_step(builder: _Builder, first: int) -> tuple[int, ...]:
+def _first_device_step(builder: PassBuilder, first: int) -> tuple[int, ...]:
     """The first step from `first` on that is not on the host."""
     return (next(i for i in range(first, len(builder.steps)) if builder.steps[i].operator.stream != "host"),)
 
 
-def _add_layer_forward(builder: _Builder, operators: Sequence[Operator], settings: Settings) -> None:
+def _add_layer_forward(builder: PassBuilder, operators: Sequence[Operator], settings: Settings) -> None:
     """A whole layer with its host launches; the host waits for the router where token counts are needed."""
     host = settings.host
-    middle = _second_half(operators)
+    middle = second_half(operators)
     _launched(builder, operators[:middle], host.attention, settings)
     if not _has_experts(operators):
         _launched(builder, operators[middle:], host.mlp, settings)
@@ -153,22 +157,29 @@ def _add_layer_forward(builder: _Builder, operators: Sequence[Operator], setting
 
 
 def _launched(
-    builder: _Builder, operators: Sequence[Operator], seconds: float, settings: Settings, after: tuple[int, ...] = ()
+    builder: PassBuilder, operators: Sequence[Operator], seconds: float, settings: Settings, after: tuple[int, ...] = ()
 ) -> None:
     """Operators that the host launches one by one: the first waits for the first launch, the last for all."""
-    builder.launch(seconds / max(len(operators), 1), after)
-    _add_forward(builder, operators[:-1], settings)
-    builder.launch(seconds - seconds / max(len(operators), 1))
-    _add_forward(builder, operators[-1:], settings)
+    share = seconds / max(issued(operators, settings.pieces), 1)
+    builder.launch(share, after)
+    add_forward(builder, operators[:-1], settings)
+    builder.launch(seconds - share)
+    add_forward(builder, operators[-1:], settings)
 
 
-def _second_half(operators: Sequence[Operator]) -> int:
+def second_half(operators: Sequence[Operator]) -> int:
     """Where the MLP or MoE half of a layer begins."""
     return next((i for i, o in enumerate(operators) if o.name in {"mlp.norm", "moe.norm"}), len(operators))
 
 
-def _add_forward(builder: _Builder, operators: Sequence[Operator], settings: Settings) -> None:
+def add_forward(builder: PassBuilder, operators: Sequence[Operator], settings: Settings) -> None:
     """Operators one after another; with `tp_overlap` a tensor-parallel collective shares time with its GEMM."""
+    layer = cut(operators, settings.pieces)
+    if layer is not None:
+        add_forward(builder, layer.before, settings)
+        issue(builder, layer, settings.pieces, builder.add)
+        add_forward(builder, layer.after, settings)
+        return
     pieces = settings.shard.tensor if settings.tp_overlap else 1
     position = 0
     while position < len(operators):
@@ -188,7 +199,7 @@ def _add_forward(builder: _Builder, operators: Sequence[Operator], settings: Set
             position += 1
 
 
-def _beneath(builder: _Builder, collective: Operator, kernel: Operator) -> None:
+def _beneath(builder: PassBuilder, collective: Operator, kernel: Operator) -> None:
     """Ring attention: the exchange of keys and values runs beneath the core attention it feeds."""
     entry = builder.tail
     hidden = builder.add(collective, entry)
@@ -204,23 +215,15 @@ def _is_gather(operator: Operator) -> bool:
     return _is_tensor_parallel(operator) and operator.category == "all_gather"
 
 
-def _piece(operator: Operator, share: float) -> Operator:
-    """A share of a collective."""
-    work = operator.work
-    if not isinstance(work, Collective):
-        return operator
-    return operator._replace(work=work._replace(bytes=work.bytes * share))
-
-
 def _pipelined(
-    builder: _Builder, collective: Operator, kernels: Sequence[Operator], pieces: int, *, collective_first: bool
+    builder: PassBuilder, collective: Operator, kernels: Sequence[Operator], pieces: int, *, collective_first: bool
 ) -> None:
     """A collective cut into `pieces` that runs beneath its GEMM, all but the first or last piece hidden.
 
     The time is comm / n + max(gemm, comm (n - 1) / n): the ring exchange of Transformer Engine's userbuffers.
     """
     entry = builder.tail
-    one, rest = _piece(collective, 1 / pieces), _piece(collective, 1 - 1 / pieces)
+    one, rest = share_of(collective, 1 / pieces), share_of(collective, 1 - 1 / pieces)
     if collective_first:
         head = builder.add(one, entry)
         hidden = builder.add(rest, (head,))
@@ -249,21 +252,21 @@ def backward_pass(chunk: Chunk, settings: Settings) -> Pass:
     Pass
         `layer_exit` gives the steps after which all gradients of a layer are ready.
     """
-    builder = _Builder("backward")
+    builder = PassBuilder("backward")
     work = chunk_work(chunk, settings.model, settings.shard)
-    _add_backward(builder, work.head, settings)
+    add_backward(builder, work.head, settings)
     covered = settings.recompute.num_layers or len(work.layers)
     for position, part in reversed(list(enumerate(work.layers))):
         builder.layer = part.layer
         first = len(builder.steps)
-        _add_backward(builder, part.after, settings)
+        add_backward(builder, part.after, settings)
         _add_recompute(builder, part.inside, settings, whole_layer=position < covered)
         _add_layer_backward(builder, part.inside, settings)
-        _add_backward(builder, part.before, settings)
+        add_backward(builder, part.before, settings)
         builder.entries[part.layer] = _first_device_step(builder, first)
         builder.exits[part.layer] = builder.tail
     builder.layer = -1
-    _add_backward(builder, work.embedding, settings)
+    add_backward(builder, work.embedding, settings)
     return builder.finish()
 
 
@@ -271,31 +274,39 @@ def _has_experts(operators: Sequence[Operator]) -> bool:
     return any(operator.name == "moe.topk" for operator in operators)
 
 
-def _add_recompute(builder: _Builder, operators: Sequence[Operator], settings: Settings, *, whole_layer: bool) -> None:
+def _add_recompute(
+    builder: PassBuilder, operators: Sequence[Operator], settings: Settings, *, whole_layer: bool
+) -> None:
     """Repeat the forward operators that were not kept."""
     repeated = recomputed(operators, settings.recompute, whole_layer=whole_layer)
     builder.phase = "recompute"
     if settings.recompute.granularity == "full" and repeated:
         _add_layer_forward(builder, repeated, settings)
     else:
-        _add_forward(builder, repeated, settings)
+        add_forward(builder, repeated_in_pieces(repeated, operators, settings.pieces), settings)
     builder.phase = "backward"
 
 
-def _add_layer_backward(builder: _Builder, operators: Sequence[Operator], settings: Settings) -> None:
+def _add_layer_backward(builder: PassBuilder, operators: Sequence[Operator], settings: Settings) -> None:
     """The gradients of a layer with their host launches, which take as long as those of the forward pass."""
-    host, middle = settings.host, _second_half(operators)
+    host, middle = settings.host, second_half(operators)
     second = host.router + host.experts if _has_experts(operators) else host.mlp
     for part, seconds in ((operators[middle:], second), (operators[:middle], host.attention)):
-        share = seconds / max(len(part), 1)
+        share = seconds / max(issued(part, settings.pieces), 1)
         builder.launch(share)
-        _add_backward(builder, part[1:], settings)
+        add_backward(builder, part[1:], settings)
         builder.launch(seconds - share)
-        _add_backward(builder, part[:1], settings)
+        add_backward(builder, part[:1], settings)
 
 
-def _add_backward(builder: _Builder, operators: Sequence[Operator], settings: Settings) -> None:
+def add_backward(builder: PassBuilder, operators: Sequence[Operator], settings: Settings) -> None:
     """Gradients in reverse order of the forward operators."""
+    layer = cut(operators, settings.pieces)
+    if layer is not None:
+        add_backward(builder, layer.after, settings)
+        issue(builder, layer.gradients(), settings.pieces, partial(_add_gradient, builder, settings))
+        add_backward(builder, layer.before, settings)
+        return
     position = len(operators) - 1
     while position >= 0:
         operator = operators[position]
@@ -306,18 +317,18 @@ def _add_backward(builder: _Builder, operators: Sequence[Operator], settings: Se
             continue
         if before is not None and before.stream == "cp":
             (core,) = backward(operator)
-            _beneath(builder, _piece(before, 2.0), core)  # keys and values again, and their gradients
+            _beneath(builder, share_of(before, 2.0), core)  # keys and values again, and their gradients
             position -= 2
             continue
         for gradient in backward(operator):
-            _add_gradient(builder, gradient, delayed=settings.delayed_wgrad)
+            _add_gradient(builder, settings, gradient)
         position -= 1
     _flush(builder)
 
 
-def _add_gradient(builder: _Builder, gradient: Operator, *, delayed: bool) -> None:
-    """One gradient; with `delayed` the weight gradients of the experts wait until an exchange is under way."""
-    if delayed and isinstance(gradient.work, GroupedGemm) and gradient.work.pass_ == "wgrad":
+def _add_gradient(builder: PassBuilder, settings: Settings, gradient: Operator) -> None:
+    """One gradient; delayed weight gradients of the experts wait until an exchange is under way."""
+    if settings.delayed_wgrad and isinstance(gradient.work, GroupedGemm) and gradient.work.pass_ == "wgrad":
         builder.held.append((gradient, builder.tail))
         return
     builder.add(gradient)
@@ -325,7 +336,7 @@ def _add_gradient(builder: _Builder, gradient: Operator, *, delayed: bool) -> No
         _flush(builder)
 
 
-def _flush(builder: _Builder) -> None:
+def _flush(builder: PassBuilder) -> None:
     """Issue what was held back, beneath the step that was added last."""
     under = builder.tail
     for operator, after in builder.held:
@@ -335,7 +346,7 @@ def _flush(builder: _Builder) -> None:
         builder.held.clear()
 
 
-def _add_gathered_gemm(builder: _Builder, gather: Operator, gemm: Operator) -> None:
+def _add_gathered_gemm(builder: PassBuilder, gather: Operator, gemm: Operator) -> None:
     """A column-parallel GEMM under sequence parallelism: both its collectives hide beneath its two GEMMs.
 
     The input is gathered again beneath the input gradient; the input gradient is reduce-scattered beneath the weight

@@ -22,12 +22,20 @@ class RankClass:
         Devices of the class, at least 1.
     first_rank : int
         Global rank of one of them; it names the class in traces and results, so it is unique.
+    role : str
+        ``attention`` or ``experts`` in a zebra stage, else ``""``.
     """
 
     stage: int
     accelerator: str
     count: int
     first_rank: int
+    role: str = ""
+
+    @property
+    def place(self) -> str:
+        """The stage, and the role in it, as reports name them: ``0``, ``0 experts``."""
+        return f"{self.stage} {self.role}".rstrip()
 
 
 class StepGraph(NamedTuple):

@@ -21,6 +21,7 @@ from simmoe.cost.operators import Collective, CollectiveName, GroupName, Operato
 from simmoe.cost.shard import shard_of
 from simmoe.graph.fluid import COMPUTE, Fluid, Route, make_fluid
 from simmoe.graph.multiprocessors import held_multiprocessors
+from simmoe.graph.pieces import one_piece, pieces_of
 from simmoe.graph.ranks import RankClass, StepGraph
 from simmoe.graph.task import Operation, TaskGraph
 from simmoe.specs.hardware import Fabric, Node
@@ -136,9 +137,8 @@ def _site(scenario: Scenario, number: int, rank: RankClass) -> _Site:
     nodes, leaves = _counts(node), _counts((node - before) // LEAF_NODES)
     sizes = {leaf: min(LEAF_NODES, cluster.groups[group].count - leaf * LEAF_NODES) for leaf, _ in leaves}
     moe = scenario.model.moe is not None
-    operators = (
-        moe_layer(scenario.model, shard_of(stage, scenario.plan, scenario.training, scenario.routing)) if moe else []
-    )
+    shard = shard_of(stage, scenario.plan, scenario.training, scenario.routing)
+    operators = one_piece(moe_layer(scenario.model, shard), pieces_of(scenario.plan, stage)) if moe else []
     return _Site(
         number=number,
         devices=rank.count,

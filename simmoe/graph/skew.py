@@ -20,6 +20,7 @@ from simmoe.cost.moe import moe_layer
 from simmoe.cost.operators import Collective, GroupedGemm, MemoryBound, Operator, TokenExchange, Work
 from simmoe.cost.shard import Shard, shard_of
 from simmoe.errors import InternalError
+from simmoe.graph.pieces import one_piece, pieces_of
 from simmoe.graph.ranks import RankClass, StepGraph
 from simmoe.graph.task import FloatArray, TaskGraph
 from simmoe.specs.model import Model
@@ -56,6 +57,7 @@ def with_skew(step: StepGraph, scenario: Scenario) -> StepGraph:
     (zero-bubble schedules, delayed weight gradients) is not followed by one: different ranks are slowest in different
     layers, and the sum of their times is an upper bound. So it is where the devices of a stage are unlike: each class
     is taken to hold the most loaded rank. The replicas of a group draw alike, see `simmoe.cost.loads.group_loads`.
+    Pieces of an exchange have even shares of the loads, so one rank is slowest in all of them: folding stays exact.
     """
     if not scenario.routing.skewed or scenario.model.moe is None:
         return step
@@ -95,11 +97,11 @@ def _rank_times(scenario: Scenario, rank: RankClass, micro_batches: int, known: 
     key = (group, shard, cost.shapes["ep"], cost.shapes["etp"], cost.effects)
     if key not in known:
         loads = group_loads(scenario.routing, scenario.model, shard, micro_batches)
-        known[key] = slowest_times(scenario.model, shard, loads, cost)
+        known[key] = slowest_times(scenario.model, shard, loads, cost, pieces_of(scenario.plan, stage))
     return known[key]
 
 
-def rank_times(model: Model, shard: Shard, loads: Loads, cost: StageCost) -> tuple[Times, Times]:
+def rank_times(model: Model, shard: Shard, loads: Loads, cost: StageCost, pieces: int = 1) -> tuple[Times, Times]:
     """The times of every operator of a MoE layer that depends on the load.
 
     Parameters
@@ -110,6 +112,8 @@ def rank_times(model: Model, shard: Shard, loads: Loads, cost: StageCost) -> tup
     loads : Loads
         Of its expert-parallel group.
     cost : StageCost
+    pieces : int
+        Into which its exchanges are cut; each has an even share of the loads.
 
     Returns
     -------
@@ -125,8 +129,8 @@ def rank_times(model: Model, shard: Shard, loads: Loads, cost: StageCost) -> tup
     between 1 and 128 ranks the measured cost of imbalance within 5 % in the median.
     """
     whole = shard._replace(capacity_factor=1.0)
-    balanced, halved = _operators(model, whole), _operators(model, whole._replace(capacity_factor=0.5))
-    loaded = _operators(model, whole._replace(load=3.0, exchange_load=3.0, domain_load=3.0))
+    balanced, halved = (_operators(model, whole._replace(capacity_factor=one), pieces) for one in (1.0, 0.5))
+    loaded = _operators(model, whole._replace(load=3.0, exchange_load=3.0, domain_load=3.0), pieces)
     ports = busiest_ports(loads, cost.shapes["ep"])
     own: Times = {}
     common: Times = {}
@@ -145,9 +149,9 @@ def rank_times(model: Model, shard: Shard, loads: Loads, cost: StageCost) -> tup
     return own, common
 
 
-def slowest_times(model: Model, shard: Shard, loads: Loads, cost: StageCost) -> Times:
+def slowest_times(model: Model, shard: Shard, loads: Loads, cost: StageCost, pieces: int = 1) -> Times:
     """The times of `rank_times`, shape (layers, micro-batches), of the rank that is slowest between two exchanges."""
-    own, found = rank_times(model, shard, loads, cost)
+    own, found = rank_times(model, shard, loads, cost, pieces)
     for backwards in (False, True):
         part = {name: times for name, times in own.items() if name[1] is backwards}
         slowest = np.argmax(sum(part.values(), start=np.zeros(loads.ranks.shape)), axis=-1)[..., None]
@@ -241,9 +245,9 @@ def along_curve(seconds: Callable[[float], float], sizes: FloatArray) -> FloatAr
     return np.interp(sizes, places, [nodes[place] for place in places])
 
 
-def _operators(model: Model, shard: Shard) -> dict[Name, Operator]:
-    """The operators of a MoE layer by name, forward and backward."""
-    forward = moe_layer(model, shard)
+def _operators(model: Model, shard: Shard, pieces: int) -> dict[Name, Operator]:
+    """The operators of a MoE layer by name, forward and backward; of those in pieces one piece."""
+    forward = one_piece(moe_layer(model, shard), pieces)
     found = {(operator.name, False): operator for operator in forward}
     found.update({(gradient.name, True): gradient for operator in forward for gradient in backward(operator)})
     return found

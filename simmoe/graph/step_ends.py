@@ -73,7 +73,9 @@ def _layer_parts(chunk: Chunk, model: Model) -> Iterator[tuple[int, Chunk]]:
         )
 
 
-def step_ends(scenario: Scenario, stage: Stage, shapes: dict[str, GroupShape]) -> StepEnds:
+def step_ends(
+    scenario: Scenario, stage: Stage, shapes: dict[str, GroupShape], parts: list[Bucket] | None = None
+) -> StepEnds:
     """Parameter gathers, gradient reductions and the optimizer of one rank.
 
     Parameters
@@ -82,13 +84,15 @@ def step_ends(scenario: Scenario, stage: Stage, shapes: dict[str, GroupShape]) -
     stage : Stage
     shapes : dict
         Group shapes of the stage; a group of one rank communicates nothing.
+    parts : list of Bucket, optional
+        The weights of the rank, where they are not those of `buckets`.
 
     Returns
     -------
     StepEnds
     """
     plan, training = scenario.plan, scenario.training
-    parts = buckets(scenario.model, stage)
+    parts = buckets(scenario.model, stage) if parts is None else parts
     total = Weights(sum(part.weights.dense for part in parts), sum(part.weights.expert for part in parts))
     before: list[Step] = []
     gathered = []

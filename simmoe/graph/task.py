@@ -53,7 +53,8 @@ class Stream(NamedTuple):
     rank : int
         Index of the simulated rank (rank class) it belongs to.
     name : str
-        ``compute``, ``host``, ``tp``, ``cp``, ``ep``, ``dp``, ``pp_forward`` or ``pp_backward``.
+        ``compute``, ``host``, ``tp``, ``cp``, ``ep``, ``dp``, ``pp_forward``, ``pp_backward``; of zebra parallelism
+        also ``dispatch`` (towards expert devices) and ``combine`` (back).
     """
 
     rank: int

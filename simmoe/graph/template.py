@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simmoe.cost.operators import Collective, HostLaunch, MemoryBound, Operator, TokenExchange
+from simmoe.cost.operators import BipartiteExchange, Collective, HostLaunch, MemoryBound, Operator, TokenExchange
 from simmoe.graph.passes import Pass, Step
 from simmoe.graph.task import FloatArray, IntArray, Operation
 
-STREAMS = ("compute", "host", "tp", "cp", "ep", "dp", "pp_forward", "pp_backward")
+STREAMS = ("compute", "host", "tp", "cp", "ep", "dp", "pp_forward", "pp_backward", "dispatch", "combine")
 
 
 class OperationTable:
@@ -43,6 +43,8 @@ def describe(operator: Operator, phase: str) -> Operation:
         return Operation(
             operator.name, phase, operator.category, "ep", 0.0, work.tokens * work.bytes_per_token * work.top_k
         )
+    if isinstance(work, BipartiteExchange):
+        return Operation(operator.name, phase, operator.category, "ep", 0.0, work.sent)
     if isinstance(work, MemoryBound):
         return Operation(operator.name, phase, operator.category, "", 0.0, work.bytes)
     if isinstance(work, HostLaunch):

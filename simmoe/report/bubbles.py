@@ -24,6 +24,8 @@ CAUSES = (
     "warm_up",
     "drain",
     "imbalance",
+    "attention",
+    "experts",
     "all_to_all",
     "tensor_parallel",
     "context_parallel",
@@ -34,6 +36,7 @@ CAUSES = (
 )
 _WARM_UP, _DRAIN, _IMBALANCE = (CAUSES.index(name) for name in ("warm_up", "drain", "imbalance"))
 _TRANSFER, _HOST, _REST = (CAUSES.index(name) for name in ("pipeline_transfer", "host", "dependency"))
+_EXCHANGE = CAUSES.index("all_to_all")
 _OF_GROUP = {
     "ep": "all_to_all",
     "tp": "tensor_parallel",
@@ -81,7 +84,8 @@ def bubbles(timeline: Timeline, ranks: Sequence[RankClass]) -> Bubbles:
         under way and nothing else can run; ``pipeline_transfer``: what another stage has sent is under way; ``host``:
         the host has yet to launch. The others are waits for the work of other ranks: ``warm_up`` for other stages
         before the first backward pass, ``drain`` for other stages after the last forward pass, and for the end of the
-        step; ``imbalance`` for other stages in between, and at any time for the other ranks of the own stage.
+        step; ``imbalance`` for other stages in between, and at any time for the other ranks of the own stage;
+        ``attention`` and ``experts`` for the other side of a zebra stage, where no exchange between them is under way.
         ``dependency`` is the rest.
 
     Raises
@@ -118,7 +122,7 @@ def bubbles(timeline: Timeline, ranks: Sequence[RankClass]) -> Bubbles:
     if len(timeline):
         before, binding = links(timeline)
         gaps, ending = _gaps(timeline, before, binding, len(ranks))
-        _attribute(timeline, binding, np.array([rank.stage for rank in ranks]), gaps, seconds)
+        _attribute(timeline, binding, ranks, gaps, seconds)
         seconds[:, _DRAIN] += ending
     counts = np.array([rank.count for rank in ranks], dtype=np.float64)
     mean = counts @ seconds / counts.sum() if len(ranks) else np.zeros(len(CAUSES))
@@ -219,9 +223,13 @@ def _direction(operation: Operation) -> int:
     return {"forward": 1, "backward": -1, "recompute": -1}.get(operation.phase, 0)
 
 
-def _attribute(timeline: Timeline, binding: IntArray, stage: Ids, gaps: _Gaps, seconds: FloatArray) -> None:
+def _attribute(
+    timeline: Timeline, binding: IntArray, ranks: Sequence[RankClass], gaps: _Gaps, seconds: FloatArray
+) -> None:
     """Add every moment of the gaps to the cause of the task that covers it."""
     graph, start = timeline.graph, timeline.start
+    stage = np.array([rank.stage for rank in ranks])
+    side = np.array([CAUSES.index(rank.role) if rank.role else -1 for rank in ranks])
     owner = np.array([stream.rank for stream in graph.streams], dtype=np.int64)
     cause = np.array([_cause(operation) for operation in graph.operations], dtype=np.int64)
     low, high, rank, waiting, task = gaps
@@ -230,10 +238,13 @@ def _attribute(timeline: Timeline, binding: IntArray, stage: Ids, gaps: _Gaps, s
             raise InternalError(f"a gap of rank class {rank[np.argmin(task)]} ends when nothing before it ended")
         here = owner[graph.stream[task]]
         kind = cause[graph.operation[task]]
-        others = (here != rank) & (kind != _TRANSFER)
+        opposite = (stage[here] == stage[rank]) & (side[here] != side[rank])
+        others = (here != rank) & (kind != _TRANSFER) & ~opposite
         cut = np.where(others, low, np.maximum(start[task], low))
         elsewhere = np.where(stage[here] == stage[rank], _IMBALANCE, waiting)
-        np.add.at(seconds, (rank, np.where(others, elsewhere, kind)), high - cut)
+        # The other side of a zebra stage may itself wait for the own side, for another stage, or for an exchange.
+        across = np.where(opposite & (kind != _EXCHANGE), side[here], kind)
+        np.add.at(seconds, (rank, np.where(others, elsewhere, across)), high - cut)
         left = cut > low
         low, high, rank, waiting = low[left], cut[left], rank[left], waiting[left]
         task = binding[task[left]].astype(np.int64)

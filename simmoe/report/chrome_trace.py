@@ -174,7 +174,7 @@ class _Trace:
     def _metadata(self, position: int) -> Iterator[str]:
         """Names and order of the process and its threads, and the step."""
         rank = self.ranks[position]
-        label = f"rank {rank.first_rank}: stage {rank.stage}, {rank.accelerator}"
+        label = f"rank {rank.first_rank}: stage {rank.place}, {rank.accelerator}"
         if rank.count > 1:
             label += f", one of {rank.count}"
         yield _named("process_name", rank.first_rank, 0, name=label)
@@ -267,6 +267,7 @@ def _head(operation: Operation, rank: RankClass) -> tuple[str, str]:
     """The name and the arguments that all tasks of this kind on this rank share, as JSON."""
     words = " ".join(word for word in (operation.name, operation.phase) if word)
     arguments: dict[str, Any] = {"stage": rank.stage, "category": operation.category}
+    arguments |= {"role": rank.role} if rank.role else {}
     kernel, collective = NCCL.get(operation.category, (words, ""))
     if collective:
         arguments |= {"operation": operation.name, "Collective name": collective}

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simmoe.engine.fast import makespans
+from simmoe.errors import SpecError
 from simmoe.graph.noise import draw_durations, meetings_of
 from simmoe.graph.ranks import StepGraph
 from simmoe.graph.task import FloatArray
 from simmoe.specs.faults import Jitter
+from simmoe.specs.scenario import Scenario
 
 if TYPE_CHECKING:
     from simmoe.report.result import Result
@@ -54,6 +56,24 @@ class Draws:
         }
 
 
+def check_drawable(scenario: Scenario) -> None:
+    """Refuse what no draws are made of.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        With an expanded plan.
+
+    Raises
+    ------
+    SpecError
+        If the plan has zebra stages: either side would have to wait for the slowest device of the other one, of which
+        only one is simulated.
+    """
+    if any(stage.experts is not None for stage in scenario.plan.stages):
+        raise SpecError(["plan: draws do not know zebra parallelism, leave --draws out"])
+
+
 def draw_steps(result: "Result", draws: int, seed: int = 0) -> Draws:
     """Simulate the step of a result again with times that vary.
 
@@ -69,7 +89,13 @@ def draw_steps(result: "Result", draws: int, seed: int = 0) -> Draws:
     -------
     Draws
         By `training.jitter` of the scenario. Each device varies for itself, see `simmoe.graph.noise.draw_durations`.
+
+    Raises
+    ------
+    SpecError
+        See `check_drawable`.
     """
+    check_drawable(result.scenario)
     scenario, step = result.scenario, StepGraph(result.timeline.graph, result.ranks)
     jitter, meetings = scenario.training.jitter, meetings_of(step, scenario.plan)
     durations = draw_durations(step.graph, jitter, seed, draws, meetings)

@@ -52,6 +52,14 @@ _MOST_NUMBERS = 1500  # a text costs as much time as a hundred bars
 _MOST_VECTORS = 20_000  # bars beyond which a vector file holds them as an image
 
 
+class Step(NamedTuple):
+    """A step to be drawn beside others: words above it, its timeline, and its rank classes by ``Stream.rank``."""
+
+    title: str
+    timeline: Timeline
+    ranks: Sequence[RankClass]
+
+
 class _Lane(NamedTuple):
     """Bars of one lane of a row [s]; phase and micro-batch only of computation."""
 
@@ -136,26 +144,71 @@ def gantt_figure(
     SimmoeError
         If matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise SimmoeError('a picture needs matplotlib, install it with: pip install "simmoe[plot]"') from error
-    rows = [_row(timeline, tasks) for tasks in _device_tasks(timeline, len(ranks))]
-    height = min(1.6 + _ROW_HEIGHT * max(len(ranks), 1), _TALLEST)
+    step = Step(title, timeline, ranks)
+    height = _height(ranks)
     below = [_MEMORY_HEIGHT] if memory else []
-    figure = Figure(figsize=(_WIDTH, height + sum(below)), layout="constrained")
+    figure = _figure(height + sum(below))
     axes, *others = figure.subplots(1 + len(below), squeeze=False, sharex=True, height_ratios=[height, *below])[:, 0]
     for lower in others:
         _draw_memory(lower, memory, ranks, timeline.makespan)
-    _draw_rows(axes, rows, timeline.makespan)
-    _label(axes, ranks, timeline.makespan)
+    rows = _draw_step(axes, step, timeline.makespan)
     for lower in others:
         lower.set_xlabel(axes.get_xlabel())
         axes.set_xlabel("")
     _legend(figure, rows)
-    words = f"{title}: " if title else ""
-    axes.set_title(f"{words}one step of {format_si(timeline.makespan, 's')}", loc="left")
     return figure
+
+
+def gantt_comparison(steps: Sequence[Step]) -> "Figure":
+    """Several steps above each other on one scale of time, for notebooks.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        At least one; drawn as `gantt_figure` draws each.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A pair of axes for each step; where a shorter one has ended there is nothing.
+
+    Raises
+    ------
+    SimmoeError
+        If matplotlib is not installed.
+    """
+    heights = [_height(step.ranks) for step in steps]
+    figure = _figure(sum(heights))
+    span = max(step.timeline.makespan for step in steps)
+    rows: list[_Row] = []
+    for axes, step in zip(figure.subplots(len(steps), squeeze=False, height_ratios=heights)[:, 0], steps, strict=True):
+        rows += _draw_step(axes, step, span)
+    _legend(figure, rows)
+    return figure
+
+
+def _figure(height: float) -> "Figure":
+    """An empty picture of a height [inch]."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise SimmoeError('a picture needs matplotlib, install it with: pip install "simmoe[plot]"') from error
+    return Figure(figsize=(_WIDTH, height), layout="constrained")
+
+
+def _height(ranks: Sequence[RankClass]) -> float:
+    """Room for the rows of one step [inch]."""
+    return min(1.6 + _ROW_HEIGHT * max(len(ranks), 1), _TALLEST)
+
+
+def _draw_step(axes: "Axes", step: Step, span: float) -> list[_Row]:
+    """One step on axes that end at `span`; returns its rows."""
+    rows = [_row(step.timeline, tasks) for tasks in _device_tasks(step.timeline, len(step.ranks))]
+    _draw_rows(axes, rows, step.timeline.makespan, span)
+    _label(axes, step.ranks, span)
+    words = f"{step.title}: " if step.title else ""
+    axes.set_title(f"{words}one step of {format_si(step.timeline.makespan, 's')}", loc="left")
+    return rows
 
 
 # ---------------------------------------------------------------- from tasks to bars
@@ -213,8 +266,8 @@ def _runs(edges: FloatArray, chosen: NDArray[np.bool_]) -> _Lane:
 # ---------------------------------------------------------------- from bars to the picture
 
 
-def _draw_rows(axes: "Axes", rows: Sequence[_Row], makespan: float) -> None:
-    """All bars, and the micro-batches in those that are wide enough."""
+def _draw_rows(axes: "Axes", rows: Sequence[_Row], makespan: float, span: float) -> None:
+    """All bars of a step, and the micro-batches in those that are wide enough on axes that end at `span`."""
     from matplotlib.collections import PolyCollection
 
     vectors = sum(len(lane.start) for row in rows for lane in row) <= _MOST_VECTORS
@@ -233,7 +286,7 @@ def _draw_rows(axes: "Axes", rows: Sequence[_Row], makespan: float) -> None:
                 corners, facecolors=colours, linewidths=0, zorder=2, rasterized=not vectors, snap=False
             )
             axes.add_collection(bars, autolim=False)
-        numbers -= _number(axes, row.compute, position, makespan, numbers)
+        numbers -= _number(axes, row.compute, position, span, numbers)
 
 
 def _corners(lane: _Lane, top: float, bottom: float) -> FloatArray:
@@ -254,7 +307,7 @@ def _colours(lane: _Lane) -> list[str]:
     ]
 
 
-def _number(axes: "Axes", lane: _Lane, position: int, makespan: float, most: int) -> int:
+def _number(axes: "Axes", lane: _Lane, position: int, span: float, most: int) -> int:
     """Write micro-batches over the bars that they take, at most `most`; returns how many."""
     style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": 7, "zorder": 3}
     written = 0
@@ -262,13 +315,19 @@ def _number(axes: "Axes", lane: _Lane, position: int, makespan: float, most: int
     for (_, micro_batch), group in groupby(bars, key=itemgetter(2, 3)):
         run = list(group)
         start, end = run[0][0], run[-1][1]
-        room = (end - start) / makespan * _AXES_WIDTH if makespan else 0.0
+        room = (end - start) / span * _AXES_WIDTH if span else 0.0
         if micro_batch < 0 or room < _DIGIT * (1 + len(str(micro_batch))) or written == most:
             continue
         middle = position + (_TOP + _MIDDLE) / 2
-        axes.text((start + end) / 2, middle, str(micro_batch), clip_on=True, **style)
+        axes.text(_inside(run, (start + end) / 2), middle, str(micro_batch), clip_on=True, **style)
         written += 1
     return written
+
+
+def _inside(run: Sequence[tuple[float, float, str, int]], moment: float) -> float:
+    """The moment if a bar covers it, else the middle of the nearest bar [s]."""
+    start, end = min(run, key=lambda bar: max(bar[0] - moment, moment - bar[1]))[:2]
+    return moment if start <= moment <= end else (start + end) / 2
 
 
 def _draw_memory(axes: "Axes", memory: Sequence[MemoryTimeline], ranks: Sequence[RankClass], makespan: float) -> None:
@@ -278,7 +337,7 @@ def _draw_memory(axes: "Axes", memory: Sequence[MemoryTimeline], ranks: Sequence
     shades = colormaps["viridis"](np.linspace(0.0, 0.9, max(len(memory), 2)))
     for part, rank, shade in zip(memory, ranks, shades, strict=False):
         time, level = np.append(part.time, makespan), np.append(part.bytes, part.bytes[-1]) / _GIB
-        axes.step(time, level, where="post", color=shade, linewidth=1.0, label=f"stage {rank.stage}")
+        axes.step(time, level, where="post", color=shade, linewidth=1.0, label=f"stage {rank.place}")
     for capacity in sorted({part.capacity for part in memory}):
         axes.axhline(capacity / _GIB, color=EXPOSED, linewidth=0.8, linestyle=":")
     axes.set_ylim(bottom=0.0)
@@ -288,14 +347,14 @@ def _draw_memory(axes: "Axes", memory: Sequence[MemoryTimeline], ranks: Sequence
         axes.legend(loc="center right", fontsize=7, frameon=False)
 
 
-def _label(axes: "Axes", ranks: Sequence[RankClass], makespan: float) -> None:
+def _label(axes: "Axes", ranks: Sequence[RankClass], span: float) -> None:
     """The scales: ranks downwards, time to the right."""
-    names = [f"stage {r.stage}\n{r.count} x {r.accelerator}" for r in ranks]
+    names = [f"stage {r.place}\n{r.count} x {r.accelerator}" for r in ranks]
     axes.set_yticks(np.arange(len(ranks)) + 0.5, names, fontsize=7)
     axes.set_ylim(max(len(ranks), 1), 0)
     axes.set_ylabel("stage and its devices")
-    unit, factor = next(((u, f) for u, f in (("s", 1.0), ("ms", 1e3)) if makespan * f >= 1.0), ("µs", 1e6))
-    axes.set_xlim(0.0, makespan or 1.0)
+    unit, factor = next(((u, f) for u, f in (("s", 1.0), ("ms", 1e3)) if span * f >= 1.0), ("µs", 1e6))
+    axes.set_xlim(0.0, span or 1.0)
     axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * factor:g}")
     axes.set_xlabel(f"time since the start of the step [{unit}]")
     axes.spines[["top", "right", "left"]].set_visible(False)

@@ -67,7 +67,8 @@ def memory_timelines(
     -----
     Weights, gradients, optimizer and framework stay. The activations of a micro-batch in a chunk are there from the
     first kernel of its forward pass to the last of its backward pass or, where that is split, of its weight gradient;
-    they are counted whole from the start, as `simmoe.graph.schedules.in_flight` does. The working memory (recomputed
+    they are counted whole from the start, as `simmoe.graph.schedules.in_flight` does; of zebra stages each of the R
+    micro-batches of a pass counts on its own. The working memory (recomputed
     activations, exchange buffers) is there while a pass runs. What the allocator loses is a share of both. Under skewed
     routing every micro-batch keeps the same, so much that the peak is that of the worst rank.
     """
@@ -88,6 +89,7 @@ def _levels(
 ) -> tuple[FloatArray, FloatArray]:
     """The staircase of one rank from the tasks of its compute stream."""
     software, shard = scenario.training.software, shard_of(stage, scenario.plan, scenario.training, scenario.routing)
+    zebra = stage.experts is not None
     chunk = _chunk_of_tasks(scenario, stage, timeline.graph, tasks)
     mine, chunk = tasks[chunk >= 0], chunk[chunk >= 0]
     spans = [_lifetimes(timeline, mine[chunk == place]) for place in range(len(stage.chunks))]
@@ -95,8 +97,9 @@ def _levels(
     edges = segment_edges(np.zeros(1), *passes, *(points for span in spans for points in span))
     alive = np.zeros(len(edges) - 1)
     for part, span in zip(stage.chunks, spans, strict=True):
-        alive += chunk_activations(scenario, part, shard, stage.recompute)[0] * active(edges, *span)
-    if scenario.routing.skewed and alive.any():
+        each = 1.0 if zebra else chunk_activations(scenario, part, shard, stage.recompute)[0]
+        alive += each * active(edges, *span)
+    if (zebra or scenario.routing.skewed) and alive.any():
         alive *= memory.activations / alive.max()
     kept = alive + np.where(active(edges, *passes) > 0, memory.working, 0.0)
     static = memory.weights + memory.gradients + memory.optimizer + software.framework_memory.value

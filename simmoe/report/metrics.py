@@ -46,6 +46,8 @@ class RankMetrics:
         Where several run at once they share the time equally.
     communication_by_collective_s : dict
         Collective -> time with at least one running, hidden or not.
+    role : str
+        As in `RankClass`.
     """
 
     rank: int
@@ -61,6 +63,7 @@ class RankMetrics:
     bubble_fraction: float
     breakdown_s: dict[str, float]
     communication_by_collective_s: dict[str, float]
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +231,7 @@ def _one_rank(rank: RankClass, work: _Work, names: Sequence[str], step: float) -
         bubble_fraction=outside / step if step else 0.0,
         breakdown_s={c: breakdown[c] for c in running} | {IDLE: outside},
         communication_by_collective_s={c: _total(length, r) for c, r in sends.items()},
+        role=rank.role,
     )
 
 

@@ -14,6 +14,7 @@ SCHEMA_VERSION = 1
 _RANK_FIELDS = (
     "rank",
     "stage",
+    "role",
     "accelerator",
     "count",
     "window_s",
@@ -83,6 +84,7 @@ def _memory(result: Result) -> dict[str, Any]:
     stages = [
         {
             "stage": rank.stage,
+            "role": rank.role,
             "accelerator": rank.accelerator,
             "capacity": result.accelerator(rank).memory.value,
             "total": memory.total,

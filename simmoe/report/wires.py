@@ -17,6 +17,8 @@ LinkFit = CollectiveFit | ExchangeFit
 NOMINAL = frozenset({"bandwidth", "latency", "achievable"})
 # NCCL builds an all-reduce over several domains from these inside each of them.
 _PARTS = {"all_reduce": ("all_reduce", "reduce_scatter", "all_gather")}
+# Groups of what stands on the attention devices of a zebra stage alone.
+_OF_ATTENTION = ("tp", "cp", "dp", "pp")
 # Dispatchers that are no NCCL all-to-all.
 _LIBRARIES = ("deepep", "hybridep", "uccl")
 
@@ -106,15 +108,16 @@ def _journeys(result: Result) -> Iterator[tuple[str, str, GroupShape, Node, Fabr
     group_of_device = [index for index, group in enumerate(cluster.groups) for _ in range(group.devices)]
     operations = result.timeline.graph.operations
     pairs = {(o.category, o.group) for o in operations if o.category in COLLECTIVES}
-    if ("all_to_all", "ep") in pairs and result.scenario.plan.dispatcher not in _LIBRARIES:
+    zebra = any(stage.experts is not None for stage in result.scenario.plan.stages)
+    if ("all_to_all", "ep") in pairs and not zebra and result.scenario.plan.dispatcher not in _LIBRARIES:
         pairs.add(("all_gather", "ep"))  # of the counts, before a dispatch
     wanted = sorted(pairs)
     for rank in result.ranks:
         group = group_of_device[rank.first_rank]
-        shapes = StageCost(result.scenario, rank.stage, group).shapes
+        cost = StageCost(result.scenario, rank.stage, group, role=int(rank.role == "experts"))
         for collective, kind in wanted:
-            shape = shapes[kind]
-            if shape.size > 1:
+            shape = cost.between_sides if kind == "ep" and cost.between_sides is not None else cost.shapes[kind]
+            if shape.size > 1 and not (rank.role == "experts" and kind in _OF_ATTENTION):
                 cross = cluster.cross_group if shape.unlike else None
                 yield collective, kind, shape, cluster.groups[group].node, cross or cluster.fabric
 

@@ -1,12 +1,12 @@
 """Run every consistency rule that is known for a kind of spec."""
 
-from simmoe.specs import faults_rules, hardware_rules, model_rules, plan_rules, routing_rules, stage_rules
+from simmoe.specs import faults_rules, hardware_rules, model_rules, plan_rules, routing_rules, stage_rules, zebra_rules
 from simmoe.specs.base import Spec
 from simmoe.specs.document import Document, Path, Problem
 from simmoe.specs.rules import RULES, Rule
 
 # Importing the rules registered them; naming the modules here keeps the imports honest.
-_MODULES = (faults_rules, hardware_rules, model_rules, plan_rules, routing_rules, stage_rules)
+_MODULES = (faults_rules, hardware_rules, model_rules, plan_rules, routing_rules, stage_rules, zebra_rules)
 
 
 def run(kind: str, spec: Spec, document: Document, path: Path = ()) -> list[Problem]:

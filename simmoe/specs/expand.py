@@ -1,12 +1,14 @@
 """From the uniform form of a plan to its explicit list of stages."""
 
 import re
+from collections.abc import Iterator
+from itertools import accumulate
 
 from simmoe.errors import SpecError
 from simmoe.specs.hardware import Cluster
 from simmoe.specs.layout import VirtualStage, parse_layout, split_evenly, with_ends
 from simmoe.specs.model import Model
-from simmoe.specs.plan import Chunk, Plan, Schedule, Stage
+from simmoe.specs.plan import Chunk, ExpertDevices, Plan, Schedule, Stage, Zebra
 from simmoe.specs.workload import Training
 
 _VIRTUAL_STAGE = re.compile(r"(?<![0-9A-Za-z])([0-9]{1,6})[FBIW][0-9]")
@@ -36,6 +38,8 @@ def expand(plan: Plan, model: Model, cluster: Cluster, training: Training) -> Pl
         return _with_positions(plan)
     mtp_layers = model.mtp_layers if training.mtp else 0
     virtual = _virtual_stages(plan, model, mtp_layers)
+    if plan.zebra is not None:
+        return _with_zebra_stages(plan, plan.zebra, virtual, model, cluster)
     pipeline, world = plan.pipeline_parallel, cluster.devices
     width = plan.tensor_parallel * plan.context_parallel
     if world % (width * pipeline):
@@ -69,6 +73,75 @@ def expand(plan: Plan, model: Model, cluster: Cluster, training: Training) -> Pl
             "virtual_pipeline": len(held[0]) // plan.schedule.replicas,
         }
     )
+
+
+def _with_zebra_stages(
+    plan: Plan, zebra: Zebra, virtual: tuple[VirtualStage, ...], model: Model, cluster: Cluster
+) -> Plan:
+    """The stages of zebra groups: attention devices of one node group, expert devices of another."""
+    count = zebra.attention_devices * zebra.groups
+    width = plan.tensor_parallel * plan.context_parallel
+    if count % width:
+        raise SpecError(
+            [
+                f"plan.zebra.attention_devices: {count} in all groups of a stage are not divisible by tensor_parallel "
+                f"x context_parallel = {width}, change one of them"
+            ]
+        )
+    first = _first_devices(cluster)
+    attention, experts = first[zebra.attention_group], first[zebra.expert_group]
+    if zebra.attention_group == zebra.expert_group:
+        experts += count * len(virtual)
+    stages = tuple(
+        Stage(
+            first_device=attention + number * count,
+            devices=count,
+            chunks=(chunk,),
+            tensor_parallel=plan.tensor_parallel,
+            context_parallel=plan.context_parallel,
+            data_parallel=count // width,
+            recompute=plan.recompute,
+            experts=apart,
+        )
+        for number, (chunk, apart) in enumerate(_expert_devices(zebra, experts, _chunks(virtual), model))
+    )
+    # The explicit form says it all; two forms in one plan could contradict each other.
+    return plan.model_copy(
+        update={"stages": stages, "data_parallel": count // width, "virtual_pipeline": 1, "zebra": None}
+    )
+
+
+def _expert_devices(
+    zebra: Zebra, first: int, chunks: list[Chunk], model: Model
+) -> Iterator[tuple[Chunk, ExpertDevices]]:
+    """The expert devices beside each chunk, with the part of the moved experts that belongs to its layers."""
+    devices, moved = zebra.expert_devices * zebra.groups, zebra.moved_experts
+    for number, chunk in enumerate(chunks):
+        own = len(moe_layers(model, chunk))
+        yield (
+            chunk,
+            ExpertDevices(
+                first_device=first + number * devices,
+                devices=devices,
+                groups=zebra.groups,
+                micro_batches=zebra.micro_batches,
+                moved_experts=moved[:own],
+            ),
+        )
+        moved = moved[own:]
+
+
+def _first_devices(cluster: Cluster) -> list[int]:
+    """The first device of each node group."""
+    return list(accumulate((group.devices for group in cluster.groups), initial=0))[:-1]
+
+
+def moe_layers(model: Model, chunk: Chunk) -> tuple[int, ...]:
+    """The numbers of the layers of a chunk that have experts; MTP layers are like the last layer of the model."""
+    plain = [index for index in range(chunk.first_layer, chunk.first_layer + chunk.layers) if model.layer(index).moe]
+    last = model.layer(model.num_layers - 1).moe
+    more = range(model.num_layers, model.num_layers + chunk.mtp_layers) if last else ()
+    return (*plain, *more)
 
 
 def _virtual_stages(plan: Plan, model: Model, mtp_layers: int) -> tuple[VirtualStage, ...]:

@@ -88,17 +88,70 @@ class Chunk(Spec):
     head: bool = False
 
 
+class Zebra(Spec):
+    """Zebra parallelism in the uniform form: attention and experts on different devices (HeterMoE, section 4.1).
+
+    Attributes
+    ----------
+    attention_devices, expert_devices : int
+        M and N of one zebra group: M hold all but the experts, N the experts.
+    groups : int
+        Zebra groups of each pipeline stage, which share the batch.
+    micro_batches : int
+        R, that pass a layer together; a pass of the pipeline is R micro-batches.
+    moved_experts : tuple of int
+        Experts that each expert device gives up to attention devices, for each MoE layer of the model; empty = none.
+    attention_group, expert_group : int
+        Node groups of the cluster that the devices are taken from; where they are one, expert devices follow.
+    """
+
+    attention_devices: Count
+    expert_devices: Count
+    groups: Count = 1
+    micro_batches: Count = 1
+    moved_experts: tuple[Index, ...] = ()
+    attention_group: Index = 0
+    expert_group: Index = 1
+
+
+class ExpertDevices(Spec):
+    """The devices that hold the experts of a zebra stage, whose own devices hold everything else.
+
+    Attributes
+    ----------
+    first_device, devices : int
+        Devices of all groups, in cluster order.
+    groups, micro_batches : int
+        As in `Zebra`.
+    moved_experts : tuple of int
+        As in `Zebra`, of the MoE layers of the stage; empty = none.
+    """
+
+    first_device: Index
+    devices: Count
+    groups: Count = 1
+    micro_batches: Count = 1
+    moved_experts: tuple[Index, ...] = ()
+
+    @property
+    def group_devices(self) -> int:
+        """N, expert devices of one zebra group."""
+        return self.devices // self.groups
+
+
 class Stage(Spec):
     """One pipeline stage of the explicit form: its devices, its layers, its own parallel sizes.
 
     Attributes
     ----------
     first_device, devices : int
-        Devices [first_device, first_device + devices) in cluster order.
+        Devices [first_device, first_device + devices) in cluster order; of a zebra stage those without experts.
     chunks : tuple of Chunk
         One for each virtual stage.
     sharding_group : int or None
         As in `Plan`.
+    experts : ExpertDevices or None
+        Of a zebra stage.
     """
 
     first_device: Index
@@ -111,6 +164,34 @@ class Stage(Spec):
     expert_tensor_parallel: Count = 1
     sharding_group: Count | None = None
     recompute: Recompute = Recompute()
+    experts: ExpertDevices | None = None
+
+    @property
+    def roles(self) -> tuple["Stage", ...]:
+        """The stage; or, of a zebra stage, its attention devices and its expert devices as plain stages.
+
+        On the attention devices of a group stand the experts that moved there, on the expert devices the others.
+        """
+        if self.experts is None:
+            return (self,)
+        apart, count = self.experts, self.experts.devices
+        attention = {"experts": None, "expert_parallel": self.devices // apart.groups}
+        experts = {
+            "experts": None,
+            "first_device": apart.first_device,
+            "devices": count,
+            "tensor_parallel": 1,
+            "context_parallel": 1,
+            "data_parallel": count,
+            "expert_parallel": apart.group_devices,
+            "sharding_group": None,
+        }
+        return self.model_copy(update=attention), self.model_copy(update=experts)
+
+    @property
+    def together(self) -> int:
+        """Micro-batches of a pass: R of a zebra stage."""
+        return self.experts.micro_batches if self.experts is not None else 1
 
     @property
     def expert_data_parallel(self) -> int:
@@ -161,6 +242,9 @@ class Plan(Spec):
         interleaved; DualPipe always does).
     overlap_dispatch_backward_with_experts_wgrad : bool
         Compute the experts' weight gradients while the gradients of their inputs are under way.
+    a2a_ffn_overlap_degree : int
+        Tutel's name: dispatch, expert products and combine of a layer are cut into so many pieces, whose exchanges run
+        beneath the products of the others, see `simmoe.graph.pieces`.
     microbatch_group_size : int or None
         Megatron's ``--microbatch-group-size-per-virtual-pipeline-stage`` of the interleaved schedule; None = stages.
     overlap_grad_reduce, overlap_param_gather : bool
@@ -169,6 +253,8 @@ class Plan(Spec):
         Pipeline tensor-parallel collectives with their GEMM in tensor_parallel pieces.
     cuda_graph_scope : tuple of str
         What CUDA graphs replay: ``full_iteration``, or some of Megatron's ``--cuda-graph-modules``.
+    zebra : Zebra or None
+        Attention and experts on different devices.
     """
 
     tensor_parallel: Count = 1
@@ -191,11 +277,13 @@ class Plan(Spec):
     dispatcher: Literal["alltoall", "allgather", "deepep", "hybridep", "uccl"] = "alltoall"
     overlap_moe_expert_parallel_comm: bool = False
     overlap_dispatch_backward_with_experts_wgrad: bool = False
+    a2a_ffn_overlap_degree: Count = 1
     microbatch_group_size: Count | None = None
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
     tp_comm_overlap: bool = False
     cuda_graph_scope: tuple[CudaGraphScope, ...] = ()
+    zebra: Zebra | None = None
     stages: tuple[Stage, ...] = ()
 
     @property

@@ -15,11 +15,13 @@ limit("scenario", "training.sequence_length", 2**30, lambda s: s.training.sequen
 limit("scenario", "training.global_batch_size", 2**24, lambda s: s.training.global_batch_size)
 limit("scenario", "training.micro_batch_size", 2**20, lambda s: s.training.micro_batch_size)
 limit("scenario", "plan.virtual_pipeline", 10_000, lambda s: s.plan.virtual_pipeline)
+# Tutel's own limit (microsoft/tutel@f0706ee, tutel/impls/communicate.py: max_num_split).
+limit("scenario", "plan.a2a_ffn_overlap_degree", 32, lambda s: s.plan.a2a_ffn_overlap_degree)
 
 
 def _uniform(scenario: Scenario) -> bool:
-    """Whether the stages still have to be made from the sizes of the plan."""
-    return not scenario.plan.stages
+    """Whether the stages still have to be made from the sizes of the plan; zebra has rules of its own."""
+    return not scenario.plan.stages and scenario.plan.zebra is None
 
 
 def _width(plan: Plan) -> int:
@@ -299,6 +301,20 @@ def overlap_needs_sequence_parallel(plan: Plan) -> str | None:
     if not plan.tp_comm_overlap or plan.sequence_parallel:
         return None
     return "needs sequence_parallel: true, set it or write false"
+
+
+@rule("plan", "a2a_ffn_overlap_degree")
+def pieces_have_one_way_to_overlap(plan: Plan) -> str | None:
+    """Pieces are sent by all-to-alls of their own, and are not hidden beneath another micro-batch as well."""
+    if plan.a2a_ffn_overlap_degree == 1:
+        return None
+    if plan.dispatcher != "alltoall":
+        return f"needs dispatcher: alltoall (got {plan.dispatcher}), set it or write 1"
+    if plan.overlap_moe_expert_parallel_comm:
+        return "does not go with overlap_moe_expert_parallel_comm, write 1 or leave that overlap out"
+    if plan.schedule in {Schedule.DUALPIPE, Schedule.DUALPIPE_V}:
+        return f"does not go with schedule: {plan.schedule}, which hides exchanges by itself, write 1"
+    return None
 
 
 @rule("plan", "cuda_graph_scope")

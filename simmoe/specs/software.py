@@ -21,6 +21,9 @@ class SoftwareStack(Spec):
         Kernel of the experts' products, a name of `GroupedGemmEfficiency`; where the accelerator lacks it, ``te``.
     elementwise_traffic : Quantity
         Memory traffic of norms, activations and residuals relative to the fully fused count [1].
+    narrow_gemm_fill : Quantity or None
+        Shorter side of a weight at which dense and expert products take twice as long on this stack, beyond what their
+        kernels do (`simmoe.cost.kernels.narrow_factor`); None = the kernels' fits alone [1].
     host_dense_layer, host_moe_layer : Quantity
         Host time to launch one forward pass of a dense or a MoE layer; backward takes the same [s].
     host_fp8_layer, host_fp8_experts : Quantity
@@ -67,6 +70,7 @@ class SoftwareStack(Spec):
     attention_kernels: tuple[str, ...] = ()
     grouped_gemm: str = "te"
     elementwise_traffic: SourcedNumber
+    narrow_gemm_fill: SourcedNumber | None = None
     host_dense_layer: SourcedSeconds
     host_moe_layer: SourcedSeconds
     host_fp8_layer: SourcedSeconds

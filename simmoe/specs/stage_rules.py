@@ -63,8 +63,9 @@ def ends_are_placed(plan: Plan) -> str | None:
 
 @rule("plan", "stages")
 def devices_are_used_once(plan: Plan) -> str | None:
-    """No device serves two stages."""
-    ordered = sorted(enumerate(plan.stages), key=lambda item: item[1].first_device)
+    """No device serves two stages, or attention and experts of one."""
+    parts = [(number, part) for number, stage in enumerate(plan.stages) for part in stage.roles]
+    ordered = sorted(parts, key=lambda item: item[1].first_device)
     for (one, left), (other, right) in pairwise(ordered):
         end = left.first_device + left.devices
         if right.first_device < end:
@@ -113,7 +114,7 @@ def stages_inside_cluster(scenario: Scenario) -> str | None:
     """Every device of a stage exists."""
     world = scenario.cluster.devices
     for number, stage in enumerate(scenario.plan.stages):
-        end = stage.first_device + stage.devices
+        end = max(part.first_device + part.devices for part in stage.roles)
         if end > world:
             return f"stage {number} ends at device {end}, the cluster has {world}, use fewer"
     return None
@@ -146,7 +147,7 @@ def stages_hold_mtp_layers(scenario: Scenario) -> str | None:
     return f"the stages hold {held} MTP layers, the run trains {wanted}, change them or training.mtp"
 
 
-def _stage_problems(scenario: Scenario, stage: Stage) -> Iterator[str | None]:
+def stage_problems(scenario: Scenario, stage: Stage) -> Iterator[str | None]:
     """What the model and the batch ask of one stage."""
     model, training = scenario.model, scenario.training
     yield divides(stage.tensor_parallel, "tensor_parallel", model.attention.num_heads, "num_heads")
@@ -160,11 +161,12 @@ def _stage_problems(scenario: Scenario, stage: Stage) -> Iterator[str | None]:
         )
     elif stage.expert_parallel * stage.expert_tensor_parallel > 1:
         yield f"expert_parallel {stage.expert_parallel} needs experts, write 1"
-    share = training.micro_batch_size * stage.data_parallel
+    share = training.micro_batch_size * stage.data_parallel * stage.together
     if training.global_batch_size % share:
+        together = " x zebra micro_batches" if stage.together > 1 else ""
         yield (
             f"global_batch_size {training.global_batch_size} is not divisible by micro_batch_size x "
-            f"data_parallel = {share}, change one of them"
+            f"data_parallel{together} = {share}, change one of them"
         )
     parts = 2 * stage.context_parallel if stage.context_parallel > 1 else 1
     if training.sequence_length % parts:
@@ -175,7 +177,7 @@ def _stage_problems(scenario: Scenario, stage: Stage) -> Iterator[str | None]:
 def stages_fit_model(scenario: Scenario) -> str | None:
     """The sizes of every stage divide what they cut."""
     for number, stage in enumerate(scenario.plan.stages):
-        for sentence in _stage_problems(scenario, stage):
+        for sentence in stage_problems(scenario, stage):
             if sentence is not None:
                 return f"stage {number}: {sentence}"
     return None
@@ -267,6 +269,17 @@ def overlap_has_something_to_overlap(scenario: Scenario) -> str | None:
     if any(stage.recompute.granularity == "full" for stage in plan.stages):
         return "does not go with recompute: full, use selective or none"
     return None
+
+
+@rule("expanded", "plan.a2a_ffn_overlap_degree")
+def pieces_need_an_exchange(scenario: Scenario) -> str | None:
+    """What is cut into pieces is the exchange with experts on other devices."""
+    plan = scenario.plan
+    if plan.a2a_ffn_overlap_degree == 1:
+        return None
+    if any(stage.expert_parallel > 1 or stage.experts is not None for stage in plan.stages):
+        return None
+    return f"{plan.a2a_ffn_overlap_degree} needs expert_parallel above 1, set it or write 1"
 
 
 def _modules_sentence(recompute: Recompute, scenario: Scenario) -> str | None:

@@ -26,6 +26,8 @@ VARIANTS = {
     "fsdp": ("plan.pipeline_parallel=1", "plan.sharding=zero3"),
     "tensor parallel": ("plan.tensor_parallel=4", "plan.tp_comm_overlap=true", "plan.recompute=full"),
     "skewed": ("routing={kind: dirichlet, concentration: 1.0, seed: 3}",),
+    "pieces": ("plan.a2a_ffn_overlap_degree=3", "plan.recompute=full"),
+    "pieces of a split pass": ("plan.a2a_ffn_overlap_degree=2", "plan.schedule=zb-h1"),
     "faulty": ("cluster.faults=[{device: 3, slowdown: 1.3}]",),
 }
 

@@ -133,6 +133,7 @@ CASES = {
     "pipeline": (),
     "experts over two nodes": ("plan.pipeline_parallel=1", "plan.expert_tensor_parallel=2"),
     "oversubscribed": ("cluster.fabric.topology=fat_tree", "cluster.fabric.oversubscription=4"),
+    "pieces": ("plan.a2a_ffn_overlap_degree=2",),
     "overlap": ("plan.overlap_moe_expert_parallel_comm=true", "plan.virtual_pipeline=2", "plan.schedule=interleaved"),
     "dualpipe": ("plan.schedule=dualpipe",),
     "pcie": ("cluster.groups=[{node: a40-x8, count: 2}]",),

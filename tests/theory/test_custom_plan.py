@@ -4,7 +4,8 @@ import pytest
 
 from simmoe.engine.fast import simulate_fast
 from simmoe.errors import SpecError
-from simmoe.graph.build import build_step, stage_actions
+from simmoe.graph.actions import stage_actions
+from simmoe.graph.build import build_step
 from simmoe.graph.schedules import Kind
 from tests.scenarios import small
 

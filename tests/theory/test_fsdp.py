@@ -8,7 +8,8 @@ import pytest
 from simmoe.cost.parameters import count_parameters
 from simmoe.engine.simulate import simulate
 from simmoe.errors import SpecError
-from simmoe.graph.build import build_step, micro_batches
+from simmoe.graph.actions import micro_batches
+from simmoe.graph.build import build_step
 from simmoe.pipeline import run, stage_memory
 from tests.scenarios import small
 

@@ -8,9 +8,11 @@ from simmoe.cost.groups import GroupShape
 from simmoe.cost.moe import moe_layer
 from simmoe.cost.operators import MemoryBound, TokenExchange
 from simmoe.cost.shard import Shard
-from simmoe.graph.build import build_step, micro_batches, stage_settings
+from simmoe.graph.actions import micro_batches
+from simmoe.graph.build import build_step
 from simmoe.graph.fsdp import sharing_the_port
 from simmoe.graph.host import GRAPH_LAUNCH
+from simmoe.graph.stage_settings import stage_settings
 from simmoe.graph.weave import weave
 from simmoe.pipeline import run
 from simmoe.specs import catalog

@@ -14,7 +14,8 @@ from simmoe.cost.moe import moe_layer
 from simmoe.cost.operators import GroupedGemm, TokenExchange
 from simmoe.cost.shard import shard_of
 from simmoe.engine.fast import simulate_fast
-from simmoe.graph.build import build_step, micro_batches
+from simmoe.graph.actions import micro_batches
+from simmoe.graph.build import build_step
 from simmoe.graph.ranks import StepGraph
 from simmoe.graph.skew import along_curve
 from simmoe.pipeline import stage_memory

@@ -6,7 +6,8 @@ import pytest
 from simmoe.cost.gradients import GRADIENT_TRAFFIC, Weights, optimizer_step
 from simmoe.cost.parameters import rank_parameters
 from simmoe.engine.simulate import simulate
-from simmoe.graph.build import build_step, micro_batches
+from simmoe.graph.actions import micro_batches
+from simmoe.graph.build import build_step
 from simmoe.specs import catalog
 from tests.scenarios import small
 

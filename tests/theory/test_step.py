@@ -15,7 +15,8 @@ from simmoe.cost.layers import layer_operators
 from simmoe.cost.operators import TokenExchange
 from simmoe.cost.shard import shard_of
 from simmoe.engine.simulate import simulate
-from simmoe.graph.build import build_step, micro_batches
+from simmoe.graph.actions import micro_batches
+from simmoe.graph.build import build_step
 from simmoe.pipeline import run
 from tests.scenarios import SMALL, small
 

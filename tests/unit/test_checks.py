@@ -11,6 +11,7 @@ from simmoe.specs.reader import dump_plan
 from simmoe.specs.rules import RULES, divides, limit, rule
 from tests.routing_mistakes import ROUTING_MISTAKES
 from tests.spec_mistakes import MISTAKES, STAGE_MISTAKES, TOO_MANY
+from tests.zebra_mistakes import ZEBRA_MISTAKES
 
 KINDS = ("link", "node", "group", "cluster", "model", "recompute", "stage", "plan", "scenario", "expanded")
 
@@ -28,7 +29,7 @@ def explicit(load) -> list[str]:
     return ["plan=p.yaml"]
 
 
-@pytest.mark.parametrize(("overrides", "expected"), [*MISTAKES, *ROUTING_MISTAKES])
+@pytest.mark.parametrize(("overrides", "expected"), [*MISTAKES, *ROUTING_MISTAKES, *ZEBRA_MISTAKES])
 def test_a_mistake_is_answered_by_its_rule_alone(complaint, overrides, expected):
     assert_single(complaint(overrides=overrides), expected)
 
@@ -70,7 +71,7 @@ def test_every_rule_is_seen_to_fire(load, explicit, monkeypatch):
     for kind in KINDS:
         watched = [spy(kind, number, one) for number, one in enumerate(RULES[kind])]
         monkeypatch.setitem(RULES, kind, watched)
-    runs = [overrides for overrides, _ in [*MISTAKES, *ROUTING_MISTAKES]]
+    runs = [overrides for overrides, _ in [*MISTAKES, *ROUTING_MISTAKES, *ZEBRA_MISTAKES]]
     runs += [explicit + overrides for overrides, _ in STAGE_MISTAKES]
     for overrides in [*runs, TOO_MANY]:
         with pytest.raises(SpecError):

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from simmoe.engine.simulate import simulate
 from simmoe.errors import OutputError, SimmoeError
-from simmoe.report.gantt import EXPOSED, HIDDEN, PHASE_COLOURS, gantt_figure, write_gantt
+from simmoe.report.gantt import EXPOSED, HIDDEN, PHASE_COLOURS, Step, gantt_comparison, gantt_figure, write_gantt
 from tests.graphs import Row, classes, graph_of, pipeline_rows
 
 # Computation 0-2 (forward, 0), 2-6 (backward, 1); an all-to-all 1-3 is hidden, a send 6-7 is not.
@@ -60,6 +60,24 @@ def test_communication_is_told_apart_by_whether_it_is_hidden() -> None:
 def test_micro_batches_are_numbered_where_there_is_room() -> None:
     drawn = figure([*ROWS, Row(0.001, micro_batch=7)], 1)
     assert [text.get_text() for text in drawn.axes[0].texts] == ["0", "1"]
+
+
+def test_a_number_that_would_stand_in_a_gap_stands_in_the_nearest_bar() -> None:
+    rows = [Row(3.0, micro_batch=0), Row(6.0, "ep", after=(0,)), Row(1.0, after=(1,), micro_batch=0)]
+    [text] = figure(rows, 1).axes[0].texts
+    assert text.get_position()[0] == 1.5
+
+
+def test_steps_beside_each_other_have_one_scale_of_time() -> None:
+    steps = [Step(name, simulate(graph_of(rows)), classes(1)) for name, rows in (("long", ROWS), ("short", [Row(2.0)]))]
+    drawn = gantt_comparison(steps)
+    assert [axes.get_title(loc="left") for axes in drawn.axes] == ["long: one step of 7 s", "short: one step of 2 s"]
+    assert {axes.get_xlim() for axes in drawn.axes} == {(0.0, 7.0)}
+    ends = [max(path.vertices[:, 0].max() for lane in axes.collections for path in lane.get_paths())
+            for axes in drawn.axes]  # fmt: skip
+    assert ends == [7.0, 2.0]  # behind the end of the short one nothing is drawn, not even idleness
+    texts = [text.get_text() for text in drawn.legends[0].get_texts()]
+    assert texts == ["forward", "backward", "exposed communication", "hidden communication", "idle"]
 
 
 def test_axes_name_what_they_show() -> None:

@@ -57,7 +57,7 @@ def test_the_keys_are_those_of_the_schema(result: Result) -> None:
     assert list(found["peak_memory_bytes"]) == ["worst", "per_stage"]
     assert list(found["interval"]) == ["low", "high", "level"]
     assert list(found["ranks"][0]) == [
-        *("rank", "stage", "accelerator", "count", "window_s", "compute_s", "communication_s", "overlapped_s"),
+        *("rank", "stage", "role", "accelerator", "count", "window_s", "compute_s", "communication_s", "overlapped_s"),
         *("exposed_communication_s", "idle_s", "bubbles_s", "stream_utilization"),
     ]
     assert list(found["provenance"]) == [

@@ -41,7 +41,7 @@ FACTORS = (0.75, 1.0, 1.3)  # a step is simulated at these multiples of the ship
 SCALE = 0.03  # errors above it count linearly
 FEWEST = 5  # rows of a source that vote
 # Attention whose in-step rate is a figure of its own: unfused products, and kernels known from one stack's steps alone.
-OWN_RATE = {"math", "triton-fa1"}
+OWN_RATE = {"math", "triton-fa1", "deepspeed"}
 # What a row may lack or carry without saying anything about its arithmetic.
 HARMLESS = (
     "recomputation not stated",

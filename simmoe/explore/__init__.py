@@ -1,0 +1,1 @@
+"""What follows from many simulations: reproductions of papers, sweeps, comparisons."""

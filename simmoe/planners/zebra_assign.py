@@ -1,0 +1,189 @@
+"""Which experts move to the attention devices of a zebra group, as far as memory allows."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from simmoe.graph.zebra_order import Block, Part, Role
+from simmoe.planners.assignment import best_fraction, gather_and_squeeze
+from simmoe.planners.assignment_problem import AssignmentProblem
+from simmoe.planners.zebra_bench import Batch, Bench, Room, room
+from simmoe.planners.zebra_shapes import Shape
+from simmoe.specs.scenario import Scenario
+
+_TRIES = 6  # of an assignment whose memory was estimated too low
+
+
+class Choice(NamedTuple):
+    """Experts that each expert device gives up, by MoE layer (empty = none), and the scenario, which fits."""
+
+    moved: tuple[int, ...]
+    scenario: Scenario
+
+
+class _Bounds(NamedTuple):
+    """Experts that each expert device must and can give up over all layers; bytes that one takes and frees [B]."""
+
+    least: int
+    most: int
+    taken: float
+    freed: float
+
+
+def assignments(bench: Bench, shape: Shape, batch: Batch, *, every: bool = False) -> tuple[list[Choice], str]:
+    """What may move.
+
+    Parameters
+    ----------
+    bench : Bench
+    shape : Shape
+    batch : Batch
+    every : bool
+        Also every equal number of experts in all layers.
+
+    Returns
+    -------
+    list of Choice
+        Nothing, what `Limits.assignment` says, or both; only what fits.
+    str
+        Why the list is empty.
+    """
+    made = bench.made(shape, batch)
+    left, given = room(made), bench.chunk(shape)
+    found = [Choice((), made)] if left.enough else []
+    if left.attention < 0 or not given:
+        return found, left.lack
+    even = list(range(given, bench.most(shape) + 1, given)) if every else []
+    if left.experts < 0 or _gathers(bench, shape, batch):
+        bounds = _bounds(bench, shape, batch, left)
+        if bounds is None:
+            return [], f"{left.lack}, even with all experts moved that can"
+        found += _within(bench, shape, batch, bounds)
+        if bench.limits.assignment == "best":
+            least = min(bounds.least, bench.most(shape) * bench.layers)
+            even = even or _near(bench, shape, bench.problem(shape, batch)._replace(least_moved=least))
+    for moved in even:
+        choice = _choice(bench, shape, batch, (moved,) * bench.layers)
+        if choice is not None:
+            found.append(choice)
+    return list({choice.moved: choice for choice in found}.values()), f"{left.lack}, also with experts moved"
+
+
+def unbounded(bench: Bench, shape: Shape, batch: Batch) -> list[tuple[int, ...]]:
+    """What would be tried if memory were no matter; the empty tuple moves nothing."""
+    found: list[tuple[int, ...]] = [()]
+    if bench.chunk(shape) and _gathers(bench, shape, batch):
+        problem = bench.problem(shape, batch)
+        found.append(_capped(gather_and_squeeze(problem, bench.limits.formula).moved, bench.most(shape)))
+        found += [(moved,) * bench.layers for moved in _near(bench, shape, problem)]
+    return found
+
+
+def too_large(bench: Bench, shape: Shape) -> str:
+    """Why not even one micro-batch of one sequence fits, as a sentence; empty if it does."""
+    batch = Batch(1, 1)
+    left = room(bench.made(shape, batch))
+    if left.attention >= 0 > left.experts and bench.chunk(shape):
+        relieved = room(bench.made(shape, batch, (bench.most(shape),) * bench.layers))
+        return "" if relieved.experts >= 0 else f"{relieved.lack} even with all experts moved that can"
+    return "" if left.enough else left.lack
+
+
+def _gathers(bench: Bench, shape: Shape, batch: Batch) -> bool:
+    """The experts are the slower side."""
+    problem = bench.problem(shape, batch)
+    return problem.expert_s > problem.attention_s
+
+
+def _choice(bench: Bench, shape: Shape, batch: Batch, moved: tuple[int, ...]) -> Choice | None:
+    """The scenario with these experts moved, if it fits."""
+    made = bench.made(shape, batch, moved)
+    return Choice(moved, made) if room(made).enough else None
+
+
+def _bounds(bench: Bench, shape: Shape, batch: Batch, left: Room) -> _Bounds | None:
+    """HeterMoE's n_min and n_max, measured on the plan in which every layer gives up a chunk; None if none will do."""
+    given, layers, most = bench.chunk(shape), bench.layers, bench.most(shape)
+    after = room(bench.made(shape, batch, (given,) * layers))
+    taken = max((left.attention - after.attention) / (given * layers), 1.0)
+    freed = max((after.experts - left.experts) / (given * layers), 1.0)
+    least = math.ceil(max(0.0, -left.experts) / freed)
+    return (
+        _Bounds(least, min(int(left.attention / taken), most * layers), taken, freed)
+        if least <= most * layers
+        else None
+    )
+
+
+def _within(bench: Bench, shape: Shape, batch: Batch, bounds: _Bounds) -> Iterator[Choice]:
+    """What the algorithm moves; where memory was estimated too low, what it moves within corrected bounds."""
+    least, most = bounds.least, bounds.most
+    for _ in range(_TRIES):
+        problem = bench.problem(shape, batch)._replace(least_moved=least, most_moved=max(most, 0))
+        moved = _solved(bench, shape, batch, problem)
+        if not any(moved):
+            return
+        made = bench.made(shape, batch, moved)
+        left = room(made)
+        if left.enough:
+            yield Choice(moved, made)
+            return
+        most -= math.ceil(max(0.0, -left.attention) / bounds.taken)
+        least += math.ceil(max(0.0, -left.experts) / bounds.freed)
+
+
+def _near(bench: Bench, shape: Shape, problem: AssignmentProblem) -> list[int]:
+    """Equal numbers of experts in all layers around the share that would balance both sides."""
+    given, each = bench.chunk(shape), bench.experts // shape.expert_devices
+    below = int(best_fraction(problem) * each / given + 1e-9) * given
+    return [moved for moved in (below, below + given) if 0 < moved <= bench.most(shape)]
+
+
+def _solved(bench: Bench, shape: Shape, batch: Batch, problem: AssignmentProblem) -> tuple[int, ...]:
+    """The assignment of whole chunks, at least one expert left on every expert device."""
+    if bench.limits.assignment == "optimal":
+        wanted: Sequence[int] = _optimal(bench, shape, batch, problem)
+    else:
+        answer = gather_and_squeeze(problem, bench.limits.formula)
+        wanted = answer.moved if answer.feasible else ()
+    return _capped(wanted, bench.most(shape))
+
+
+def _capped(wanted: Sequence[int], most: int) -> tuple[int, ...]:
+    """What layers cannot give up is left to those behind them.
+
+    >>> _capped((0, 3, 1), 2)
+    (0, 2, 2)
+    """
+    found, over = [], 0
+    for count in wanted:
+        given = min(count + over, most)
+        over += count - given
+        found.append(given)
+    return tuple(found)
+
+
+def _optimal(bench: Bench, shape: Shape, batch: Batch, problem: AssignmentProblem) -> tuple[int, ...]:
+    """The best assignment by integer programming, of the first stage's blocks."""
+    from simmoe.planners.optimal_assignment import milp_assignment
+    from simmoe.planners.zebra_recursion import Step
+
+    times = bench.times(shape, batch)[0]
+    there, back, head, gradient, forward, backward = (
+        times.seconds(Block(role, part, backward, place, 0))
+        for role, part, backward, place in (
+            (Role.ATTENTION, Part.DISPATCH, False, 0),
+            (Role.ATTENTION, Part.COMBINE, False, 0),
+            (Role.ATTENTION, Part.ATTENTION, False, times.layers),
+            (Role.ATTENTION, Part.ATTENTION, True, times.layers),
+            (Role.EXPERTS, Part.EXPERTS, False, 0),
+            (Role.EXPERTS, Part.EXPERTS, True, 0),
+        )
+    )
+    share = forward / (forward + backward)  # the problem's times are those of both passes
+    of_forward = problem._replace(
+        attention_s=problem.attention_s * share,
+        expert_s=problem.expert_s * share,
+        expert_on_attention_s=problem.expert_on_attention_s * share,
+    )
+    return milp_assignment(of_forward, Step(batch.together, there, back, head, gradient, backward / forward)).moved

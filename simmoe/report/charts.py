@@ -1,0 +1,160 @@
+"""Pictures of simulated series beside published values: panels of lines and marks, described as data."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simmoe.errors import SimmoeError
+from simmoe.report.gantt import FORMATS
+from simmoe.report.league_plot import check_suffix
+from simmoe.report.output import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_SHAPES = "osD^vP"
+_WIDTH, _HEIGHT, _LEGEND = 3.6, 2.9, 0.5  # inch of a panel, and of the line of the legend
+_COLUMNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line of a panel with the values published for it.
+
+    Attributes
+    ----------
+    label : str
+        In the legend; the same label has the same colour in every panel.
+    x, y : tuple of float
+        Simulated points; NaN leaves a gap.
+    published : tuple of (float, float)
+        Points that are drawn as hollow marks of the same colour.
+    """
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    published: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Axes with their names and units, and what is drawn on them.
+
+    Attributes
+    ----------
+    title, x_label, y_label : str
+    series : tuple of Series
+    level : float or None
+        Where a thin line crosses the panel, such as 1 for ratios.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    level: float | None = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture of its own.
+
+    Attributes
+    ----------
+    name : str
+        Of the file, without suffix.
+    title : str
+    panels : tuple of Panel
+    """
+
+    name: str
+    title: str
+    panels: tuple[Panel, ...]
+
+
+def write_chart(chart: Chart, path: Path) -> None:
+    """Draw a chart into a file.
+
+    Parameters
+    ----------
+    chart : Chart
+    path : Path
+        ``.svg``, ``.png`` or ``.pdf``. Equal charts give equal bytes.
+
+    Raises
+    ------
+    OutputError
+        If the suffix is another one, or the file cannot be written.
+    SimmoeError
+        If matplotlib is not installed.
+    """
+    check_suffix(path)
+    figure = chart_figure(chart)
+    import matplotlib as mpl
+
+    style: dict[Any, str] = {"svg.hashsalt": "simmoe", "svg.fonttype": "none"}
+    with mpl.rc_context(style), replacing(path) as temporary:
+        figure.savefig(temporary, dpi=150, metadata=FORMATS[path.suffix])
+
+
+def chart_figure(chart: Chart) -> "Figure":
+    """The picture as a matplotlib figure, for notebooks."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise SimmoeError('a picture needs matplotlib, install it with: pip install "simmoe[plot]"') from error
+    columns = 2 if len(chart.panels) == 4 else min(_COLUMNS, len(chart.panels))  # no row is left nearly empty
+    rows = math.ceil(len(chart.panels) / columns)
+    figure = Figure(figsize=(_WIDTH * max(columns, 2), _HEIGHT * rows + 2 * _LEGEND), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    labels = list(dict.fromkeys(series.label for panel in chart.panels for series in panel.series))
+    for axes, panel in zip(grid.flat, chart.panels, strict=False):
+        _draw(axes, panel, labels)
+    for axes in list(grid.flat)[len(chart.panels) :]:
+        axes.set_axis_off()
+    figure.suptitle(chart.title, fontsize=11)
+    _legend(figure, labels, published=any(one.published for panel in chart.panels for one in panel.series))
+    return figure
+
+
+def _style(place: int) -> tuple[Any, str]:
+    """Colour and shape of a label."""
+    from matplotlib import colormaps
+
+    return colormaps["tab10"](place % 10), _SHAPES[place % len(_SHAPES)]
+
+
+def _draw(axes: "Axes", panel: Panel, labels: Sequence[str]) -> None:
+    if panel.level is not None:
+        axes.axhline(panel.level, color="#999999", linewidth=0.7, zorder=0)
+    for series in panel.series:
+        colour, shape = _style(labels.index(series.label))
+        axes.plot(series.x, series.y, color=colour, marker=shape, markersize=4, linewidth=1.3)
+        for x, y in series.published:
+            axes.plot([x], [y], color=colour, marker=shape, markersize=9, markerfacecolor="none", linestyle="none")
+    axes.set_title(panel.title, loc="left", fontsize=9)
+    axes.set_xlabel(panel.x_label, fontsize=8)
+    axes.set_ylabel(panel.y_label, fontsize=8)
+    axes.set_xticks(sorted({x for series in panel.series for x in series.x}))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.tick_params(labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(figure: "Figure", labels: Sequence[str], *, published: bool) -> None:
+    """One line of labels below the title; hollow marks are explained once."""
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for place, label in enumerate(labels):
+        colour, shape = _style(place)
+        handles.append(Line2D([], [], color=colour, marker=shape, markersize=4, linewidth=1.3, label=label))
+    if published:
+        hollow = Line2D([], [], color="#444444", label="published", marker="o", markersize=9, markerfacecolor="none")
+        hollow.set_linestyle("none")
+        handles.append(hollow)
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4), fontsize=8, frameon=False)
