@@ -24,7 +24,10 @@ EXPLANATIONS: Mapping[str, str] = {
     "6.on-16k-a40": _NO_LOSS,
     "9.d1-4k": _NO_LOSS,
     "18.fits-w1": "whether a V100 holds the 8.6 GB of a layer and a long sequence is within the error of the estimate",
+    "17.distep": "DistEP hides nothing here, as its utilization on O1 says; on T4 it may have hidden a part",
     "19.gain-4k": "7 V100 do not divide over 4 A40: no experts can move, and the V100 stay the slower side",
+    "23.v100-mean": "every GPU has a host and a port of its own here; four V100 in one host exchange tokens faster",
+    "23.v100-4k": "every GPU has a host and a port of its own here; four V100 in one host exchange tokens faster",
     "19.best-12k": "experts can move at 2, 4 and 8 V100 only, which makes the curve uneven",
 }
 

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Literal, NamedTuple
 
+from simmoe.engine.fast import simulate_fast
 from simmoe.errors import SpecError
 from simmoe.explore.hetermoe_bench import AS_SHIPPED, Assumptions, Case, KeptBench, Measurement
 from simmoe.explore.hetermoe_modules import balance, module_s
 from simmoe.explore.hetermoe_scenarios import scenario_of, with_room
+from simmoe.graph.build import build_step
 from simmoe.pipeline import run
 from simmoe.planners.baselines import expert_parallel, ideal
 from simmoe.planners.disaggregated import disaggregated
@@ -16,6 +18,7 @@ from simmoe.planners.hetero_pipeline import hetero_pipeline
 from simmoe.planners.proposal import Proposal, Ranking, Rejected, ranked
 from simmoe.planners.zebra_shapes import Limits
 from simmoe.report.league_memory import MARGIN
+from simmoe.report.metrics import step_metrics
 from simmoe.report.result import Result
 from simmoe.specs.scenario import Scenario
 
@@ -70,7 +73,7 @@ def _measured(case: Case, scenario: Scenario, assumptions: Assumptions, memory: 
     return Measurement(
         tokens_per_s=sum(part.tokens_per_s for part in parts),
         fits=True,
-        utilization={part: share for result in results for part, share in result.metrics.utilization.items()},
+        utilization={part: share for result in results for part, share in useful_share(result).items()},
         plan="; ".join(part.name for part in parts),
         memory=memory.room * max(map(fullest, results)),
     )
@@ -136,6 +139,23 @@ def _apart(case: Case, scenario: Scenario, assumptions: Assumptions, size: int) 
         ranking = plan(scenario, limits=limits, top=_TOP, compare=False)
     kept = [one for one in ranking.proposals if one.plan.zebra is not None and one.plan.zebra.attention_group == 0]
     return ranking._replace(proposals=tuple(kept))
+
+
+def useful_share(result: Result) -> dict[str, float]:
+    """Share of the step in which devices compute, at the rate of kernels that nothing slows down.
+
+    Parameters
+    ----------
+    result : Result
+
+    Returns
+    -------
+    dict of str to float
+        Accelerator -> share [1]. Kernels that run beside an exchange take longer, which is no more work.
+    """
+    alone = build_step(result.scenario, contention=False)
+    metrics = step_metrics(simulate_fast(alone.graph), alone.ranks)
+    return {part: share * metrics.step_time_s / result.step_time_s for part, share in metrics.utilization.items()}
 
 
 def fullest(result: Result) -> float:
