@@ -104,7 +104,7 @@ def _worst_shards(scenario: Scenario, stage: Stage, chunk: Chunk, shard: Shard, 
     routing, model, training = scenario.routing, scenario.model, scenario.training
     if not routing.skewed or model.moe is None:
         return shard, shard
-    count = training.global_batch_size // (training.micro_batch_size * stage.data_parallel)
+    count = training.global_batch_size // (training.micro_batch_size * scenario.plan.widest)
     layers = [index for index in _layers(chunk, model.num_layers) if model.layer(min(index, model.num_layers - 1)).moe]
     loads = group_loads(routing, model, shard, count)
     whole = shard._replace(capacity_factor=1.0)  # what is dropped is in the loads already

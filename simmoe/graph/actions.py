@@ -45,4 +45,4 @@ _SCHEDULES: dict[Schedule, Callable[[int, int, int], tuple[Action, ...]]] = {
 def micro_batches(scenario: Scenario) -> int:
     """Micro-batches that each pipeline runs in a step; of zebra stages, passes of R micro-batches."""
     training, stage = scenario.training, scenario.plan.stages[0]
-    return training.global_batch_size // (training.micro_batch_size * stage.data_parallel * stage.together)
+    return training.global_batch_size // (training.micro_batch_size * scenario.plan.widest * stage.together)

@@ -26,7 +26,6 @@ from simmoe.graph.stamp import RankPlan, stamp
 from simmoe.graph.step_ends import Bucket, buckets, step_ends
 from simmoe.graph.template import OperationTable, Template, make_template
 from simmoe.graph.zebra import build_zebra_step
-from simmoe.specs.plan import Chunk, Plan
 from simmoe.specs.scenario import Scenario
 
 
@@ -79,14 +78,14 @@ def _rank_plan(
     cost.share(repeats.seconds)
     settings = _beside_sharding(settings, scenario, part.group, cost)
     needed = sorted({(action.kind, action.chunk) for action in actions})
-    leaves = tuple(
-        _leaves_stage(scenario.plan, number, chunk, backward=backward)
+    sends = tuple(
+        send_operator(scenario, number, chunk, backward=backward)
         for chunk in stage.chunks
         for backward in (False, True)
     )
     work = repeats.work(
         stage,
-        (tuple(needed), leaves, settings[1:], cost.likeness),
+        (tuple(needed), sends, settings[1:], cost.likeness),
         lambda: _stage_work(scenario, number, needed, settings, cost, table),
     )
     split = bool(part.teams)
@@ -151,10 +150,10 @@ def _template(
         passed = with_blocking_launches(passed)
     send = None
     if kind is not Kind.WEIGHT_GRADIENT:
-        transfer = send_operator(scenario, settings.shard, backward=backward)
-        send = transfer if _leaves_stage(plan, number, chunk, backward=backward) else None
-        if software.blocking_transfers and _leaves_stage(plan, number, chunk, backward=not backward):
-            passed = with_receive(passed, transfer)
+        send = send_operator(scenario, number, chunk, backward=backward)
+        received = send_operator(scenario, number, chunk, backward=not backward)
+        if software.blocking_transfers and received is not None:
+            passed = with_receive(passed, received)
     template = make_template(passed, send, cost.seconds, table, settings.exchange_share)
     if plan.layerwise and settings.contention:
         return beside_collectives(sharing_the_port(template, cost.shapes), settings.sharding_share)
@@ -183,14 +182,6 @@ def _pass(
         sharding = sharding_of(layers, place, plan, training, cost.shapes, backward=backward)
         passed = with_sharded_parameters(passed, sharding, backward=backward)
     return passed
-
-
-def _leaves_stage(plan: Plan, number: int, chunk: Chunk, *, backward: bool) -> bool:
-    """Whether what a pass produces is wanted on another stage."""
-    if chunk.embedding if backward else chunk.head:
-        return False
-    wanted = (chunk.replica, chunk.position + (-1 if backward else 1))
-    return wanted not in {(other.replica, other.position) for other in plan.stages[number].chunks}
 
 
 def _exchange_share(scenario: Scenario, group: int) -> float:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from simmoe.cost.gradients import Weights
 from simmoe.cost.groups import domain_of_devices
 from simmoe.cost.model import StageCost
+from simmoe.cost.operators import Operator
 from simmoe.cost.zebra import ZebraWork, expert_size, experts_held, moved_of, zebra_work
 from simmoe.graph.actions import micro_batches, stage_actions
 from simmoe.graph.columns import Layout, assemble
@@ -49,7 +50,7 @@ class ZebraStage:
         plan = scenario.plan
         self.scenario, self.number = scenario, number
         self.stage: Stage = plan.stages[number]
-        self.first, self.last = self.stage.chunks[0].embedding, self.stage.chunks[0].head
+        self.last = self.stage.chunks[0].head
         self.work: ZebraWork = zebra_work(scenario, self.stage)
         self.settings = stage_settings(scenario, self.stage)._replace(
             host=host_times(scenario, self.stage.roles[Role.EXPERTS])
@@ -77,8 +78,7 @@ class ZebraStage:
         """The steps of a block of the order with their times; exchanges hold a share of the multiprocessors."""
         block = self.order.blocks[number]
         passed = self._pass(block, live=number in self.live)
-        leaves = block.part is Part.ATTENTION and self._leaves(block)
-        send = send_operator(self.scenario, self.settings.shard, backward=block.backward) if leaves else None
+        send = self._send(block)
         made = make_template(passed, send, cost.seconds, table)
         if block.part.stream == "compute" and share:
             made = beside_exchanges(made, self._hidden(block, cost, share), share)
@@ -107,11 +107,12 @@ class ZebraStage:
             whole = max(0.0, whole - slowed(before, whole, share))
         return whole if block.part is Part.ATTENTION else whole / pieces
 
-    def _leaves(self, block: Block) -> bool:
-        """Whether another stage wants what an attention block produces."""
-        if block.backward:
-            return block.place == 0 and not self.first
-        return block.place == len(self.work.layers) and not self.last
+    def _send(self, block: Block) -> Operator | None:
+        """What an attention block at either end of the stage sends to its neighbour."""
+        ends = 0 if block.backward else len(self.work.layers)
+        if block.part is not Part.ATTENTION or block.place != ends:
+            return None
+        return send_operator(self.scenario, self.number, self.stage.chunks[0], backward=block.backward)
 
 
 class ZebraCost:

@@ -141,7 +141,7 @@ def _in_order(
     found = []
     for recompute in recomputations(scenario):
         bench = Bench(scenario, limits, recompute)
-        for pair in pairs(scenario.cluster):
+        for pair in pairs(scenario.cluster, limits.attention_group):
             made = list(shapes(scenario, pair, stages, limits, rejected))
             if made and not (refusal := bench.refusal(made[0])):
                 rates = _rates(bench, made)
@@ -207,7 +207,7 @@ def exhaustive(scenario: Scenario, *, limits: Limits | None = None, top: int = 1
     for stages in limits.stages:
         for recompute in recomputations(scenario):
             bench = Bench(scenario, limits, recompute)
-            for pair in pairs(scenario.cluster):
+            for pair in pairs(scenario.cluster, limits.attention_group):
                 for shape in shapes(scenario, pair, stages, limits, rejected, every=True):
                     found += map(_simulated, candidates(bench, shape, math.inf, rejected, every=True))
         if found:

@@ -21,7 +21,8 @@ from simmoe.planners.zebra_shapes import short_name
 from simmoe.specs.plan import Chunk, Plan, Recompute, Schedule, Stage
 from simmoe.specs.scenario import Scenario
 
-_SIMULATIONS = 12  # of each kind, in the order of the bound
+_SIMULATIONS = 8  # of each kind, in the order of the bound
+_SERIAL = {"compute", "ep"}  # streams that wait for each other in a pass
 _MOST_SPLITS = 200_000
 _MOST_SHARING = 8  # pipelines whose stages share their experts
 _GIB = 2.0**30
@@ -245,10 +246,10 @@ def _tables(scenario: Scenario, kind: _Kind, stages: int) -> _Tables:
 
 
 def _seconds(scenario: Scenario, stage: Stage, cost: StageCost, chunk: Chunk) -> tuple[float, float]:
-    """The kernels of a chunk, forward and both ways [s]."""
+    """The kernels of a chunk and the exchanges they wait for, forward and both ways [s]."""
     settings = stage_settings(scenario, stage)
     forward, backward = (
-        sum(cost.seconds(step.operator) for step in made(chunk, settings).steps if step.operator.stream == "compute")
+        sum(cost.seconds(step.operator) for step in made(chunk, settings).steps if step.operator.stream in _SERIAL)
         for made in (forward_pass, backward_pass)
     )
     return forward, forward + backward

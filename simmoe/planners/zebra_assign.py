@@ -1,7 +1,7 @@
 """Which experts move to the attention devices of a zebra group, as far as memory allows."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from simmoe.graph.zebra_order import Block, Part, Role
@@ -11,6 +11,7 @@ from simmoe.planners.zebra_bench import Batch, Bench, Room, room
 from simmoe.planners.zebra_shapes import Shape
 from simmoe.specs.scenario import Scenario
 
+_FEW = 2  # micro-batches: R max(T_A, T_E) is then seldom as long as a round trip
 _TRIES = 6  # of an assignment whose memory was estimated too low
 
 
@@ -54,6 +55,8 @@ def assignments(bench: Bench, shape: Shape, batch: Batch, *, every: bool = False
     if left.attention < 0 or not given:
         return found, left.lack
     even = list(range(given, bench.most(shape) + 1, given)) if every else []
+    if left.experts < 0 and (never := _never(bench, shape, batch, left)):
+        return [], never
     if left.experts < 0 or _gathers(bench, shape, batch):
         bounds = _bounds(bench, shape, batch, left)
         if bounds is None:
@@ -61,7 +64,7 @@ def assignments(bench: Bench, shape: Shape, batch: Batch, *, every: bool = False
         found += _within(bench, shape, batch, bounds)
         if bench.limits.assignment == "best":
             least = min(bounds.least, bench.most(shape) * bench.layers)
-            even = even or _near(bench, shape, bench.problem(shape, batch)._replace(least_moved=least))
+            even = even or _near(bench, shape, batch, bench.problem(shape, batch)._replace(least_moved=least))
     for moved in even:
         choice = _choice(bench, shape, batch, (moved,) * bench.layers)
         if choice is not None:
@@ -74,25 +77,39 @@ def unbounded(bench: Bench, shape: Shape, batch: Batch) -> list[tuple[int, ...]]
     found: list[tuple[int, ...]] = [()]
     if bench.chunk(shape) and _gathers(bench, shape, batch):
         problem = bench.problem(shape, batch)
-        found.append(_capped(gather_and_squeeze(problem, bench.limits.formula).moved, bench.most(shape)))
-        found += [(moved,) * bench.layers for moved in _near(bench, shape, problem)]
+        found.append(gather_and_squeeze(problem, bench.limits.formula).moved)
+        found += [(moved,) * bench.layers for moved in _near(bench, shape, batch, problem)]
     return found
 
 
 def too_large(bench: Bench, shape: Shape) -> str:
-    """Why not even one micro-batch of one sequence fits, as a sentence; empty if it does."""
+    """Why not even one micro-batch of one sequence fits, as a sentence; empty if it may."""
     batch = Batch(1, 1)
     left = room(bench.made(shape, batch))
-    if left.attention >= 0 > left.experts and bench.chunk(shape):
-        relieved = room(bench.made(shape, batch, (bench.most(shape),) * bench.layers))
-        return "" if relieved.experts >= 0 else f"{relieved.lack} even with all experts moved that can"
-    return "" if left.enough else left.lack
+    if left.enough or left.attention < 0 or not bench.chunk(shape):
+        return "" if left.enough else left.lack
+    return _never(bench, shape, batch, left)
+
+
+def _never(bench: Bench, shape: Shape, batch: Batch, left: Room) -> str:
+    """Why no number of moved experts makes a plan fit, as a sentence; empty if one may.
+
+    What either side holds changes in proportion to what moves, and its buffers at the first expert: the straight line
+    from nothing to all that can move is above what attention devices have left in between.
+    """
+    most = room(bench.made(shape, batch, (bench.most(shape),) * bench.layers))
+    if most.experts < 0:
+        return f"{most.lack} even with all experts moved that can"
+    needed = -left.experts / (most.experts - left.experts)
+    if left.attention + needed * (most.attention - left.attention) < 0:
+        return f"{left.lack}, and attention devices have no room for so many experts"
+    return ""
 
 
 def _gathers(bench: Bench, shape: Shape, batch: Batch) -> bool:
-    """The experts are the slower side."""
+    """The experts are the slower side, or there are too few micro-batches in a layer to hide them behind attention."""
     problem = bench.problem(shape, batch)
-    return problem.expert_s > problem.attention_s
+    return batch.together <= _FEW or problem.expert_s > problem.attention_s
 
 
 def _choice(bench: Bench, shape: Shape, batch: Batch, moved: tuple[int, ...]) -> Choice | None:
@@ -132,8 +149,12 @@ def _within(bench: Bench, shape: Shape, batch: Batch, bounds: _Bounds) -> Iterat
         least += math.ceil(max(0.0, -left.experts) / bounds.freed)
 
 
-def _near(bench: Bench, shape: Shape, problem: AssignmentProblem) -> list[int]:
-    """Equal numbers of experts in all layers around the share that would balance both sides."""
+def _near(bench: Bench, shape: Shape, batch: Batch, problem: AssignmentProblem) -> list[int]:
+    """Equal numbers of experts in all layers around the share that would balance both sides.
+
+    A micro-batch that is alone in its layer has its attention behind it when its experts begin.
+    """
+    problem = problem if batch.together > 1 else problem._replace(attention_s=0.0)
     given, each = bench.chunk(shape), bench.experts // shape.expert_devices
     below = int(best_fraction(problem) * each / given + 1e-9) * given
     return [moved for moved in (below, below + given) if 0 < moved <= bench.most(shape)]
@@ -142,25 +163,9 @@ def _near(bench: Bench, shape: Shape, problem: AssignmentProblem) -> list[int]:
 def _solved(bench: Bench, shape: Shape, batch: Batch, problem: AssignmentProblem) -> tuple[int, ...]:
     """The assignment of whole chunks, at least one expert left on every expert device."""
     if bench.limits.assignment == "optimal":
-        wanted: Sequence[int] = _optimal(bench, shape, batch, problem)
-    else:
-        answer = gather_and_squeeze(problem, bench.limits.formula)
-        wanted = answer.moved if answer.feasible else ()
-    return _capped(wanted, bench.most(shape))
-
-
-def _capped(wanted: Sequence[int], most: int) -> tuple[int, ...]:
-    """What layers cannot give up is left to those behind them.
-
-    >>> _capped((0, 3, 1), 2)
-    (0, 2, 2)
-    """
-    found, over = [], 0
-    for count in wanted:
-        given = min(count + over, most)
-        over += count - given
-        found.append(given)
-    return tuple(found)
+        return _optimal(bench, shape, batch, problem)
+    answer = gather_and_squeeze(problem, bench.limits.formula)
+    return answer.moved if answer.feasible else ()
 
 
 def _optimal(bench: Bench, shape: Shape, batch: Batch, problem: AssignmentProblem) -> tuple[int, ...]:

@@ -57,32 +57,66 @@ def candidates(
     every : bool
         As in `assignments`.
     """
-    reason = too_large(bench, shape)
-    best: list[float] = []
+    reason, tally = too_large(bench, shape), _Tally(worst_s, keep)
     for batch_round in [] if reason else _rounds(bench, shape, every=every):
         for least, batch in sorted((least_s(bench, shape, batch), batch) for batch in batch_round):
-            limit = min(worst_s, sorted(best)[keep - 1]) if 0 < keep <= len(best) else worst_s
+            limit = tally.limit_s
             if least >= limit:
                 return
-            if not every and not _promising(bench, shape, batch, limit):
-                best.append(limit)
+            if tally.is_full(batch) or not (every or _promising(bench, shape, batch, tally)):
                 continue
             choices, reason = assignments(bench, shape, batch, every=every)
+            if not choices:
+                tally.full[batch.size] = batch.together
             for moved, scenario in choices:
                 predicted = predict_s(bench, shape, batch, moved, limit)
-                best.append(predicted)
+                tally.steps.append(predicted)
                 if predicted < limit:
                     plan = bench.plan_of(shape, batch.together, moved)
                     yield Candidate(shape, batch, moved, predicted, plan, scenario)
-        if best:
+        if tally.steps:
             return
     if reason:
         rejected.append(Rejected(bench.name(shape), f"does not fit: {reason}"))
 
 
-def _promising(bench: Bench, shape: Shape, batch: Batch, limit: float) -> bool:
+class _Tally:
+    """Steps of one shape that were predicted, and what did not fit.
+
+    Attributes
+    ----------
+    steps : list of float
+        Predicted [s].
+    full : dict of int to int
+        By sequences of a micro-batch, the smallest R that does not fit.
+    """
+
+    def __init__(self, worst_s: float, keep: int) -> None:
+        self._worst_s, self._keep = worst_s, keep
+        self.steps: list[float] = []
+        self.full: dict[int, int] = {}
+
+    @property
+    def limit_s(self) -> float:
+        """Steps that are longer are of no interest [s]."""
+        if 0 < self._keep <= len(self.steps):
+            return min(self._worst_s, sorted(self.steps)[self._keep - 1])
+        return self._worst_s
+
+    def is_full(self, batch: Batch) -> bool:
+        """Fewer micro-batches of the same size did not fit."""
+        return batch.together >= self.full.get(batch.size, math.inf)
+
+
+def _promising(bench: Bench, shape: Shape, batch: Batch, tally: _Tally) -> bool:
     """Whether something that may move if memory were no matter makes a step short enough."""
-    return any(predict_s(bench, shape, batch, moved, limit) < limit for moved in unbounded(bench, shape, batch))
+    limit = tally.limit_s
+    if limit == math.inf or any(
+        predict_s(bench, shape, batch, moved, limit) < limit for moved in unbounded(bench, shape, batch)
+    ):
+        return True
+    tally.steps.append(limit)
+    return False
 
 
 def _rounds(bench: Bench, shape: Shape, *, every: bool) -> list[list[Batch]]:

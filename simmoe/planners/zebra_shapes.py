@@ -33,6 +33,8 @@ class Limits(NamedTuple):
         Of gather and squeeze.
     stages : tuple of int
         Pipeline stages to try, in order, until a plan fits.
+    attention_group : int
+        Node group of the attention devices; -1 = any.
     """
 
     attention_devices: int = 0
@@ -45,6 +47,7 @@ class Limits(NamedTuple):
     assignment: Literal["none", "greedy", "best", "optimal"] = "best"
     formula: Formula = "consistent"
     stages: tuple[int, ...] = (1, 2, 4, 8)
+    attention_group: int = -1
 
 
 class Shape(NamedTuple):
@@ -104,15 +107,25 @@ def short_name(cluster: Cluster, group: int) -> str:
     return part.name.removeprefix(f"{part.vendor} ")
 
 
-def pairs(cluster: Cluster) -> list[tuple[int, int]]:
+def pairs(cluster: Cluster, attention_group: int = -1) -> list[tuple[int, int]]:
     """Which node group holds attention and which experts: unlike ones in either order; a cluster of one type, itself.
 
-    Groups of one type of accelerator are not set against each other where there are others.
+    Parameters
+    ----------
+    cluster : Cluster
+    attention_group : int
+        That must hold attention; -1 = any.
+
+    Returns
+    -------
+    list of (int, int)
+        Groups of one type of accelerator are not set against each other where there are others.
     """
     kinds = [group.node.accelerator.id for group in cluster.groups]
     indices = range(len(kinds))
     unlike = [(one, other) for one in indices for other in indices if kinds[one] != kinds[other]]
-    return unlike or [(one, other) for one in indices for other in indices if one != other or len(kinds) == 1]
+    found = unlike or [(one, other) for one in indices for other in indices if one != other or len(kinds) == 1]
+    return [pair for pair in found if attention_group in (-1, pair[0])]
 
 
 def shapes(
@@ -209,11 +222,14 @@ def batches(scenario: Scenario, shape: Shape, limits: Limits) -> list[tuple[int,
     Returns
     -------
     list of (int, int)
-        A rank's sequences of a step, B / (M x groups), divide into passes of R micro-batches.
+        A rank's sequences of a step, B / (M x groups), divide into passes of R micro-batches, whose size is a power of
+        two, or all of them.
     """
     share = scenario.training.global_batch_size // shape.replicas
     found = []
     for size in divisors(share, _MOST_SEQUENCES):
+        if size & (size - 1) and size not in (share, limits.micro_batch_size):
+            continue
         if limits.micro_batch_size in (0, size):
             most = limits.micro_batches or limits.most_micro_batches
             counts = divisors(share // size, most)

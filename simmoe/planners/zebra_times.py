@@ -248,8 +248,12 @@ class StepTimes:
 
     def bound(self, moved: Sequence[int], micro_batches: int) -> float:
         """The busiest stream of a pass: no pass is shorter [s]."""
-        graph, duration = self._filled(moved, micro_batches)
-        return float(np.bincount(graph.stream, weights=duration).max())
+        each = [self._times[count] for count in moved]
+        attention = self._times[0].whole.attention + sum(
+            one.moved for one, count in zip(each, moved, strict=True) if count
+        )
+        experts = sum(one.module.experts for one in each)
+        return micro_batches * max(attention, experts, sum(one.exchanges for one in each) / len(each))
 
     def run(self, moved: Sequence[int], micro_batches: int) -> PassTimes:
         """A pass, forward and backward."""

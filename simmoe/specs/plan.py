@@ -287,6 +287,14 @@ class Plan(Spec):
     stages: tuple[Stage, ...] = ()
 
     @property
+    def widest(self) -> int:
+        """Data-parallel ranks of the stage that has most; what they take at a time is a micro-batch of the pipeline.
+
+        Each rank of a narrower stage takes several sequences for one of theirs.
+        """
+        return max((stage.data_parallel for stage in self.stages), default=1)
+
+    @property
     def layerwise(self) -> bool:
         """Parameters are gathered, and gradients scattered, layer by layer in every pass."""
         return self.sharding in {"zero2", "zero3"}

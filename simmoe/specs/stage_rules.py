@@ -161,7 +161,9 @@ def stage_problems(scenario: Scenario, stage: Stage) -> Iterator[str | None]:
         )
     elif stage.expert_parallel * stage.expert_tensor_parallel > 1:
         yield f"expert_parallel {stage.expert_parallel} needs experts, write 1"
-    share = training.micro_batch_size * stage.data_parallel * stage.together
+    widest = scenario.plan.widest if scenario.plan.stages else stage.data_parallel
+    yield divides(stage.data_parallel, "data_parallel", widest, "the largest data_parallel of a stage")
+    share = training.micro_batch_size * widest * stage.together
     if training.global_batch_size % share:
         together = " x zebra micro_batches" if stage.together > 1 else ""
         yield (
@@ -205,7 +207,7 @@ def micro_batches_fill_interleaving(scenario: Scenario) -> str | None:
     """The interleaved schedule works in rounds of one micro-batch a stage."""
     plan, training = scenario.plan, scenario.training
     stages = len(plan.stages)
-    share = training.micro_batch_size * plan.stages[0].data_parallel
+    share = training.micro_batch_size * plan.widest
     count = training.global_batch_size // share
     if plan.schedule is not Schedule.INTERLEAVED or count % (plan.microbatch_group_size or stages) == 0:
         return None
@@ -220,7 +222,7 @@ def micro_batches_fill_both_ways(scenario: Scenario) -> str | None:
     """DualPipe feeds the pipeline from both ends, its V form turns around at the last stage."""
     plan, training = scenario.plan, scenario.training
     stages, schedule = len(plan.stages), plan.schedule
-    share = training.micro_batch_size * plan.stages[0].data_parallel
+    share = training.micro_batch_size * plan.widest
     count = training.global_batch_size // share
     if schedule is Schedule.DUALPIPE and (stages % 2 or count % 2):
         return f"dualpipe needs even numbers of stages and micro-batches (got {stages} and {count}), change one of them"

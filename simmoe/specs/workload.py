@@ -89,7 +89,8 @@ class Training(Spec):
     sequence_length : int
         Tokens of one sequence.
     micro_batch_size, global_batch_size : int
-        Sequences per micro-batch and rank, and per optimizer step over the whole job.
+        Sequences per micro-batch and rank (of the stage with most data-parallel ranks), and per optimizer step over the
+        whole job.
     gradient_dtype : str
         Dtype in which gradients are accumulated and reduced.
     fp8_attention : bool

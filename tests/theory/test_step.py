@@ -20,8 +20,15 @@ from simmoe.graph.build import build_step
 from simmoe.pipeline import run
 from tests.scenarios import SMALL, small
 
+# 4 ranks of the first stage hand over to 8 of the second: each takes two sequences where those take one.
+UNEQUAL = (
+    "plan={stages: [{first_device: 0, devices: 8, tensor_parallel: 2, data_parallel: 4, expert_parallel: 4, "
+    "chunks: [{first_layer: 0, layers: 3, embedding: true}]}, {first_device: 8, devices: 8, data_parallel: 8, "
+    "expert_parallel: 8, chunks: [{first_layer: 3, layers: 5, head: true}]}]}",
+)
 PLANS = [
     (),
+    UNEQUAL,
     ("plan.pipeline_parallel=1",),
     ("plan.pipeline_parallel=4", "plan.expert_parallel=4", "plan.schedule=gpipe"),
     ("plan.tensor_parallel=2", "plan.expert_tensor_parallel=2", "plan.expert_parallel=4"),
@@ -67,6 +74,19 @@ def test_backward_gemms_do_twice_the_forward_work(overrides):
     products = ("gemm", "grouped_gemm")
     forward, backward = flops_of(scenario, "forward", products), flops_of(scenario, "backward", products)
     assert backward == pytest.approx(2 * forward, rel=1e-12)
+
+
+def test_stages_of_unequal_data_parallel_sizes_share_one_batch():
+    """Expectation: 8 micro-batches of 8 sequences, two a rank in the narrow stage, whose port carries both of them."""
+    scenario = small(*UNEQUAL)
+    shards = [shard_of(stage, scenario.plan, scenario.training, scenario.routing) for stage in scenario.plan.stages]
+    assert [shard.batch for shard in shards] == [2, 1]
+    assert micro_batches(scenario) == 8
+    graph = build_step(scenario).graph
+    sent = {o.name: o.bytes for o in graph.operations if o.category == "send_recv"}
+    tokens = scenario.training.sequence_length  # 2 sequences over tensor-parallel 2, or one
+    expected = 2.0 * tokens * scenario.model.hidden_size
+    assert sent == {"pipeline.send": expected, "pipeline.send_gradient": expected}
 
 
 def test_full_recomputation_repeats_the_forward_pass_of_every_layer():

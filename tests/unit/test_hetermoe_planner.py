@@ -60,7 +60,7 @@ def test_batches_divide_the_sequences_of_a_rank() -> None:
     scenario = unlike(*A40_V100, batch=24)
     shape = Shape(0, 1, 2, 4, 1)
     found = batches(scenario, shape, Limits())
-    assert (3, 4) in found
+    assert (4, 3) in found
     assert (2, 6) in found
     assert all(12 % (size * count) == 0 for size, count in found)
     assert {count for _, count in batches(scenario, shape, Limits(most_micro_batches=4))} == {1, 2, 3, 4}
@@ -149,6 +149,12 @@ def test_the_verdict_names_the_best_plan_without_disaggregation() -> None:
     assert ("pays" in found.remarks[0]) == pays or "does not pay" in found.remarks[0]
 
 
+@pytest.mark.parametrize("group", [0, 1])
+def test_the_side_of_attention_can_be_fixed(group: int) -> None:
+    found = plan(unlike(*A40_V100), limits=Limits(attention_group=group), compare=False)
+    assert {one.plan.zebra.attention_group for one in found.proposals} == {group}
+
+
 def test_limits_are_kept() -> None:
     limits = Limits(attention_devices=2, expert_devices=4, micro_batches=2, micro_batch_size=1, assignment="none")
     for one in plan(unlike(*A40_V100), limits=limits, compare=False).proposals:
@@ -217,4 +223,4 @@ def test_shipped_clusters_and_models_are_planned(cluster: str, model: str) -> No
     found = plan(scenario, top=2)
     assert found.proposals or any("lacks" in one.reason for one in found.rejected)
     assert found.remarks
-    assert all(abs(one.planner_error) < 0.06 for one in found.proposals)
+    assert all(abs(one.planner_error) < 0.12 for one in found.proposals)
