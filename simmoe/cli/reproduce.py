@@ -1,6 +1,5 @@
 """``simmoe reproduce``: simulate what a paper measured and print both side by side."""
 
-import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -9,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simmoe.cli.options import JsonFile
+from simmoe.cli.reproduce_write import check_outputs, write_texts
 
 if TYPE_CHECKING:
     from simmoe.explore.hetermoe import Sensitivity
-    from simmoe.explore.hetermoe_bench import KeptBench
+    from simmoe.explore.hetermoe_bench import Case, KeptBench, Measurement
     from simmoe.explore.reproduction import Outcome
     from simmoe.specs.paper_rows_reader import PaperRow
-
-_STDOUT = "-"
 
 
 class Paper(StrEnum):
@@ -51,30 +49,42 @@ def reproduce(
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="Also under other assumptions, one at a time; ten times as long.")
     ] = False,
+    assignment: Annotated[
+        bool,
+        typer.Option("--assignment", help="Not the rows, but how far gather and squeeze is from the best assignment."),
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that simulate.")] = 2,
 ) -> None:
     """Simulate what a paper measured; exit status 1 if a test misses its tolerance.
 
     Rows marked C were used to choose numbers of the model, rows marked T were not.
     """
-    from simmoe.cli.reproduce_run import measured
-    from simmoe.explore.hetermoe import cases_for, outcomes, overfull
-    from simmoe.explore.hetermoe_bench import AS_SHIPPED
-    from simmoe.explore.hetermoe_systems import bench
+    from simmoe.cli.reproduce_assignment import compare_assignments
+    from simmoe.explore.hetermoe import overfull
     from simmoe.explore.reproduction import missed
 
+    if assignment:
+        _alone(row=row, plot=plot, sensitivity=sensitivity)
+        compare_assignments(paper, csv, json, jobs)
+        return
     table = _rows(paper, row or [])
-    _check_outputs(csv, json, plot)
-    known = measured(cases_for(table, figures=plot is not None), jobs, AS_SHIPPED)
-    simulator = bench(known)
-    found = outcomes(table, simulator)
+    check_outputs(csv, json, plot)
+    known, simulator, found = _simulated(table, jobs, figures=plot is not None)
     drawn = _draw(table, simulator, plot, plot_format)
     swept = _sweep(table, found, jobs) if sensitivity else ()
-    _write(paper, found, swept, csv, json)
-    if _STDOUT not in {str(csv), json}:
+    if not _write(paper, found, swept, csv, json):
         _report(found, swept, overfull(known), [*drawn, *(Path(file) for file in (csv, json) if file is not None)])
     if missed(found):
         raise typer.Exit(1)
+
+
+def _alone(**options: object) -> None:
+    """Refuse what does not go with the comparison of assignments."""
+    from simmoe.errors import SpecError
+
+    given = [f"--{name}" for name, value in options.items() if value]
+    if given:
+        raise SpecError([f"--assignment: has a table of its own, remove {' and '.join(given)}"])
 
 
 def _rows(paper: str, wanted: Sequence[int]) -> "tuple[PaperRow, ...]":
@@ -90,19 +100,18 @@ def _rows(paper: str, wanted: Sequence[int]) -> "tuple[PaperRow, ...]":
     return tuple(one for one in table if not wanted or one.row in wanted)
 
 
-def _check_outputs(csv: Path | None, json: str | None, plot: Path | None) -> None:
-    """Refuse before the simulation what could not be written after it."""
-    from simmoe.cli.output_check import check_writable
-    from simmoe.errors import SpecError
-    from simmoe.report.output import make_folder
+def _simulated(
+    table: "Sequence[PaperRow]", jobs: int, *, figures: bool
+) -> "tuple[dict[Case, Measurement], KeptBench, tuple[Outcome, ...]]":
+    """The runs that rows and figures need, a bench that knows them, and the rows beside what was simulated."""
+    from simmoe.cli.reproduce_run import measured
+    from simmoe.explore.hetermoe import cases_for, outcomes
+    from simmoe.explore.hetermoe_bench import AS_SHIPPED
+    from simmoe.explore.hetermoe_systems import bench
 
-    if str(csv) == json == _STDOUT:
-        raise SpecError(["--csv and --json: both to the screen, name a file for one of them"])
-    for file in (csv, Path(json) if json is not None else None):
-        if file is not None and str(file) != _STDOUT:
-            check_writable(file)
-    if plot is not None:
-        make_folder(plot)
+    known = measured(cases_for(table, figures=figures), jobs, AS_SHIPPED)
+    simulator = bench(known)
+    return known, simulator, outcomes(table, simulator)
 
 
 def _draw(table: "Sequence[PaperRow]", simulator: "KeptBench", folder: Path | None, picture: Picture) -> list[Path]:
@@ -139,11 +148,10 @@ def _sweep(table: "Sequence[PaperRow]", shipped: "Sequence[Outcome]", jobs: int)
 
 def _write(
     paper: str, found: "Sequence[Outcome]", swept: "Sequence[Sensitivity]", csv: Path | None, json: str | None
-) -> None:
-    """Write the files asked for, or what goes to the screen instead of the report."""
+) -> bool:
+    """Write the files asked for; whether one of them went to the screen, instead of the report."""
     from simmoe.explore.hetermoe import headlines, sweep_entries
     from simmoe.explore.reproduction import csv_text, json_text
-    from simmoe.report.output import replacing
 
     texts = {}
     if csv is not None:
@@ -151,12 +159,7 @@ def _write(
     if json is not None:
         extra = {"headlines": headlines(found)} | ({"sensitivity": sweep_entries(swept)} if swept else {})
         texts[json] = json_text(paper, found, extra)
-    for name, text in texts.items():
-        if name == _STDOUT:
-            sys.stdout.write(text)
-            continue
-        with replacing(Path(name)) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+    return write_texts(texts)
 
 
 def _report(found: "Sequence[Outcome]", swept: "Sequence[Sensitivity]", large: str, written: Sequence[Path]) -> None:

@@ -45,11 +45,50 @@ def measure(case: Case, assumptions: Assumptions = AS_SHIPPED) -> Measurement:
     (`simmoe.report.league_memory`). Where even that does not do, they run with micro-batches of one sequence all the
     same, and `Measurement.memory` says so. Pipelines get the memory that there is.
     """
+    parts, room, reason = chosen(case, assumptions)
+    if not parts:
+        return Measurement(float("nan"), False, {}, reason)
+    results = [run(part.scenario) for part in parts]
+    return Measurement(
+        tokens_per_s=sum(part.tokens_per_s for part in parts),
+        fits=True,
+        utilization={part: share for result in results for part, share in useful_share(result).items()},
+        plan="; ".join(part.name for part in parts),
+        memory=room * max(map(fullest, results)),
+    )
+
+
+class Chosen(NamedTuple):
+    """The best plan of a system.
+
+    Attributes
+    ----------
+    parts : tuple of Proposal
+        Of EP (Ideal) one for each type of device, else one; none if nothing fits.
+    room : float
+        How many times their memory the devices of the plan's cluster have [1].
+    reason : str
+        Why nothing fits.
+    """
+
+    parts: tuple[Proposal, ...]
+    room: float
+    reason: str = ""
+
+
+def chosen(case: Case, assumptions: Assumptions = AS_SHIPPED) -> Chosen:
+    """The plan that `measure` measures.
+
+    Parameters
+    ----------
+    case : Case
+    assumptions : Assumptions
+    """
     scenario = scenario_of(case, assumptions)
     if case.system == "hetero-pp":
-        return _measured(case, scenario, assumptions, _Memory(1.0))
-    found = _measured(case, scenario, assumptions, _Memory(MARGIN))
-    return found if found.fits else _measured(case, scenario, assumptions, _Memory(_PLENTY, 1))
+        return _chosen(case, scenario, assumptions, _Memory(1.0))
+    found = _chosen(case, scenario, assumptions, _Memory(MARGIN))
+    return found if found.parts else _chosen(case, scenario, assumptions, _Memory(_PLENTY, 1))
 
 
 class _Memory(NamedTuple):
@@ -59,24 +98,15 @@ class _Memory(NamedTuple):
     sequences: int = 0
 
 
-def _measured(case: Case, scenario: Scenario, assumptions: Assumptions, memory: _Memory) -> Measurement:
+def _chosen(case: Case, scenario: Scenario, assumptions: Assumptions, memory: _Memory) -> Chosen:
     """The best plan under a bound on memory."""
     roomy = scenario.model_copy(update={"cluster": with_room(scenario.cluster, memory.room)})
     try:
         parts, rejected = _proposals(case, roomy, assumptions, memory.sequences)
     except SpecError as error:
         parts, rejected = (), (Rejected(str(case), error.problems[0]),)
-    if not parts:
-        reasons = dict.fromkeys(f"{one.what}: {one.reason}" for one in rejected)
-        return Measurement(float("nan"), False, {}, next(reversed(reasons), "no plan"))
-    results = [run(part.scenario) for part in parts]
-    return Measurement(
-        tokens_per_s=sum(part.tokens_per_s for part in parts),
-        fits=True,
-        utilization={part: share for result in results for part, share in useful_share(result).items()},
-        plan="; ".join(part.name for part in parts),
-        memory=memory.room * max(map(fullest, results)),
-    )
+    reasons = dict.fromkeys(f"{one.what}: {one.reason}" for one in rejected)
+    return Chosen(parts, memory.room, "" if parts else next(reversed(reasons), "no plan"))
 
 
 def _proposals(

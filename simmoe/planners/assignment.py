@@ -133,8 +133,9 @@ def best_fraction(problem: AssignmentProblem) -> float:
     ratio = problem.expert_devices / problem.attention_devices
     gather = problem.expert_s - problem.attention_s
     free = gather / (problem.expert_s + ratio * problem.expert_on_attention_s) if gather > 0 else 0.0
-    held = problem.experts // problem.expert_devices * problem.layers
-    most = held if problem.most_moved < 0 else min(problem.most_moved, held)
+    held, most = problem.held * problem.layers, problem.cap * problem.layers
+    if problem.most_moved >= 0:
+        most = min(most, problem.most_moved)
     return max(min(free, most / held), problem.least_moved / held)
 
 
@@ -166,9 +167,10 @@ def gather_and_squeeze(problem: AssignmentProblem, formula: Formula = "consisten
         beta  = max(ceil (n_min / n2) T_squeeze / (L T_gather), 1)
 
     so after l layers floor(l alpha beta T_gather / T_squeeze) chunks have moved, which is what is computed: it adds up
-    no rounding, and a sum that reaches a chunk up to 1e-9 of it counts. Beyond the paper: n_max is at most the chunks
-    that the layers hold, so that at a constant rate none gives up more than its n/N experts a device; without a bubble,
-    what must move is spread evenly over the layers. There is no chunk where neither of M and N divides the other.
+    no rounding, and a sum that reaches a chunk up to 1e-9 of it counts. Beyond the paper: n_max is at most what all
+    layers may give up (`AssignmentProblem.most_in_layer`), so that at a constant rate none is asked for more; without a
+    bubble, what must move is spread evenly over the layers. There is no chunk where neither of M and N divides the
+    other.
 
     References
     ----------

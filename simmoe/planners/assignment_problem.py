@@ -27,6 +27,9 @@ class AssignmentProblem(NamedTuple):
         N/n of it.
     least_moved, most_moved : int
         Bounds on the sum over layers of the experts that *each expert device* gives up; see `moved_bounds`. -1 = all.
+    most_in_layer : int
+        Experts that each expert device may give up in one layer; -1 = all but one, as plans demand. The paper's
+        algorithm knows no such bound, which is n/N.
     """
 
     experts: int
@@ -38,6 +41,17 @@ class AssignmentProblem(NamedTuple):
     expert_on_attention_s: float
     least_moved: int = 0
     most_moved: int = -1
+    most_in_layer: int = -1
+
+    @property
+    def held(self) -> int:
+        """Experts of a layer on an expert device before any moves, n/N."""
+        return self.experts // self.expert_devices
+
+    @property
+    def cap(self) -> int:
+        """Experts that each expert device can give up in one layer."""
+        return self.held - 1 if self.most_in_layer < 0 else self.most_in_layer
 
 
 class LayerTimes(NamedTuple):
@@ -53,7 +67,8 @@ def check_problem(problem: AssignmentProblem) -> None:
     Raises
     ------
     SpecError
-        Counts below 1, experts that do not divide, times that are negative or infinite, a negative lower bound.
+        Counts below 1, experts that do not divide, times that are negative or infinite, a negative lower bound, a layer
+        that gives up more than it has.
     """
     counts = (problem.experts, problem.layers, problem.attention_devices, problem.expert_devices)
     times = (problem.attention_s, problem.expert_s, problem.expert_on_attention_s)
@@ -64,6 +79,11 @@ def check_problem(problem: AssignmentProblem) -> None:
         problems.append(
             f"{problem.experts} experts on {problem.expert_devices} expert devices: the devices must hold equally "
             "many; use a number of expert devices that divides the experts"
+        )
+    elif problem.most_in_layer > problem.held:
+        problems.append(
+            f"most_in_layer {problem.most_in_layer}: an expert device holds {problem.held} experts of a layer; "
+            "write at most as many, or -1 for all but one"
         )
     if not all(0.0 <= time < math.inf for time in times):
         problems.append(f"times must be finite and not negative (got {times} s)")
@@ -180,14 +200,16 @@ def chunk_bounds(problem: AssignmentProblem) -> tuple[int, int, int]:
 
     Examples
     --------
-    4 experts a device, two of them a chunk: 2 chunks a layer; at least 3 experts are 2 chunks, at most 7 are 3.
+    4 experts a device, of which one stays, and two of them a chunk: 1 chunk a layer; at least 3 experts are 2 chunks,
+    at most 7 are 3. Were none to stay, 2 chunks a layer.
 
-    >>> chunk_bounds(AssignmentProblem(12, 3, 6, 3, 3.0, 4.0, 3.0, least_moved=3, most_moved=7))
-    (2, 3, 2)
+    >>> problem = AssignmentProblem(12, 3, 6, 3, 3.0, 4.0, 3.0, least_moved=3, most_moved=7)
+    >>> chunk_bounds(problem), chunk_bounds(problem._replace(most_in_layer=4))
+    ((2, 3, 1), (2, 3, 2))
     """
     check_problem(problem)
     given = chunk_sizes(problem.attention_devices, problem.expert_devices)[1]
-    in_layer = problem.experts // problem.expert_devices // given
+    in_layer = problem.cap // given
     most = in_layer * problem.layers
     if problem.most_moved >= 0:
         most = min(most, problem.most_moved // given)
@@ -219,8 +241,13 @@ def why_not(problem: AssignmentProblem) -> str:
     attention, experts = problem.attention_devices, problem.expert_devices
     if max(attention, experts) % min(attention, experts):
         return _uneven(attention, experts)
-    least, most, _ = chunk_bounds(problem)
+    least, most, in_layer = chunk_bounds(problem)
     given = chunk_sizes(attention, experts)[1]
+    if not in_layer:
+        return (
+            f"of the {problem.held} experts of a layer on an expert device {problem.cap} can move, which is no chunk "
+            f"of {given}; use fewer expert devices"
+        )
     if least > most:
         return (
             f"at least {problem.least_moved} experts of each expert device must move, but at most {most * given} can "
@@ -286,6 +313,6 @@ def check_moved(problem: AssignmentProblem, moved: tuple[int, ...]) -> None:
     SpecError
     """
     check_problem(problem)
-    most = problem.experts // problem.expert_devices
+    most = problem.held
     if len(moved) != problem.layers or not all(0 <= count <= most for count in moved):
         raise SpecError([f"moved experts {list(moved)}: give {problem.layers} numbers from 0 to {most}, one a layer"])

@@ -93,7 +93,8 @@ def exact_assignment(
 
     Notes
     -----
-    A layer of n/N experts a device has q = floor(n/(N n2)) + 1 choices, L layers q^L.
+    A layer that may give up o experts a device (`AssignmentProblem.most_in_layer`) has q = floor(o/n2) + 1 choices, L
+    layers q^L.
 
     Examples
     --------
@@ -101,7 +102,7 @@ def exact_assignment(
 
     >>> best = exact_assignment(AssignmentProblem(6, 3, 1, 1, 3.0, 4.0, 3.2), Step(3, backward=0.0))
     >>> best.moved, round(best.seconds_s, 6), best.tried
-    ((0, 1, 2), 33.0, 343)
+    ((0, 1, 2), 33.0, 216)
     """
     check_step(step)
     reason = why_not(problem)
@@ -290,6 +291,23 @@ class _Programme:
         self._rows.append((dict.fromkeys(range(layers), 1.0), float(least), float(most)))
 
 
+def best_assignment(problem: AssignmentProblem, step: Step) -> Optimum:
+    """The best assignment: by trying all where they are few, else by integer programming.
+
+    Parameters
+    ----------
+    problem : AssignmentProblem
+    step : Step
+
+    Raises
+    ------
+    SpecError
+        If scipy is needed and not installed.
+    """
+    few = bool(why_not(problem)) or _choices(problem) <= _FEW
+    return exact_assignment(problem, step) if few else milp_assignment(problem, step)
+
+
 def assignment_gap(
     problem: AssignmentProblem, step: Step, method: Method = "auto", formula: Formula = "consistent"
 ) -> Gap:
@@ -322,11 +340,8 @@ def assignment_gap(
     ((0, 1, 1), (0, 1, 2), 0.0606)
     """
     greedy = gather_and_squeeze(problem, formula)
-    few = bool(greedy.reason) or _choices(problem) <= _FEW
-    if method == "exact" or (method == "auto" and few):
-        optimal = exact_assignment(problem, step)
-    else:
-        optimal = milp_assignment(problem, step)
+    judges = {"auto": best_assignment, "exact": exact_assignment, "milp": milp_assignment}
+    optimal = judges[method](problem, step)
     greedy_s = zebra_seconds(problem, step, greedy.moved) if greedy.feasible else math.inf
     ratio = greedy_s / optimal.seconds_s - 1.0 if 0.0 < optimal.seconds_s < math.inf else 0.0
     return Gap(greedy, optimal, greedy_s, optimal.seconds_s, ratio)

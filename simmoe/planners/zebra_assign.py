@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simmoe.graph.zebra_order import Block, Part, Role
 from simmoe.planners.assignment import best_fraction, gather_and_squeeze
 from simmoe.planners.assignment_problem import AssignmentProblem
 from simmoe.planners.zebra_bench import Batch, Bench, Room, room
@@ -70,6 +69,22 @@ def assignments(bench: Bench, shape: Shape, batch: Batch, *, every: bool = False
         if choice is not None:
             found.append(choice)
     return list({choice.moved: choice for choice in found}.values()), f"{left.lack}, also with experts moved"
+
+
+def moved_within(bench: Bench, shape: Shape, batch: Batch) -> Choice | None:
+    """What `Limits.assignment` moves within memory, whichever side is slower; None if nothing fits.
+
+    Parameters
+    ----------
+    bench : Bench
+    shape : Shape
+    batch : Batch
+    """
+    made = bench.made(shape, batch)
+    left = room(made)
+    bounds = _bounds(bench, shape, batch, left) if left.attention >= 0 and bench.chunk(shape) else None
+    found = () if bounds is None else _within(bench, shape, batch, bounds)
+    return next(iter(found), Choice((), made) if left.enough else None)
 
 
 def unbounded(bench: Bench, shape: Shape, batch: Batch) -> list[tuple[int, ...]]:
@@ -161,34 +176,12 @@ def _near(bench: Bench, shape: Shape, batch: Batch, problem: AssignmentProblem) 
 
 
 def _solved(bench: Bench, shape: Shape, batch: Batch, problem: AssignmentProblem) -> tuple[int, ...]:
-    """The assignment of whole chunks, at least one expert left on every expert device."""
-    if bench.limits.assignment == "optimal":
-        return _optimal(bench, shape, batch, problem)
-    answer = gather_and_squeeze(problem, bench.limits.formula)
-    return answer.moved if answer.feasible else ()
+    """The assignment of whole chunks, at least one expert left on every expert device; empty if there is none."""
+    if bench.limits.assignment != "optimal":
+        answer = gather_and_squeeze(problem, bench.limits.formula)
+        return answer.moved if answer.feasible else ()
+    from simmoe.planners.optimal_assignment import best_assignment
 
-
-def _optimal(bench: Bench, shape: Shape, batch: Batch, problem: AssignmentProblem) -> tuple[int, ...]:
-    """The best assignment by integer programming, of the first stage's blocks."""
-    from simmoe.planners.optimal_assignment import milp_assignment
-    from simmoe.planners.zebra_recursion import Step
-
-    times = bench.times(shape, batch)[0]
-    there, back, head, gradient, forward, backward = (
-        times.seconds(Block(role, part, backward, place, 0))
-        for role, part, backward, place in (
-            (Role.ATTENTION, Part.DISPATCH, False, 0),
-            (Role.ATTENTION, Part.COMBINE, False, 0),
-            (Role.ATTENTION, Part.ATTENTION, False, times.layers),
-            (Role.ATTENTION, Part.ATTENTION, True, times.layers),
-            (Role.EXPERTS, Part.EXPERTS, False, 0),
-            (Role.EXPERTS, Part.EXPERTS, True, 0),
-        )
-    )
-    share = forward / (forward + backward)  # the problem's times are those of both passes
-    of_forward = problem._replace(
-        attention_s=problem.attention_s * share,
-        expert_s=problem.expert_s * share,
-        expert_on_attention_s=problem.expert_on_attention_s * share,
-    )
-    return milp_assignment(of_forward, Step(batch.together, there, back, head, gradient, backward / forward)).moved
+    asked, step = bench.question(shape, batch)
+    best = best_assignment(asked._replace(least_moved=problem.least_moved, most_moved=problem.most_moved), step)
+    return best.moved if best.seconds_s < math.inf else ()

@@ -11,6 +11,7 @@ from simmoe.errors import SpecError
 from simmoe.pipeline import role_memory
 from simmoe.planners.assignment_problem import AssignmentProblem, chunk_sizes
 from simmoe.planners.proposal import plan_like, planned
+from simmoe.planners.zebra_question import Group, Question, problem_of, question
 from simmoe.planners.zebra_shapes import Limits, Shape
 from simmoe.planners.zebra_times import StageTimes, few_layers
 from simmoe.specs.plan import Plan, Recompute, Zebra
@@ -195,23 +196,19 @@ class Bench:
 
     def _problem(self, shape: Shape, batch: Batch) -> AssignmentProblem:
         """`problem`, worked out."""
-        times = self.times(shape, batch)
-        weights = [one.layers for one in times]
-        on_attention, given = 0.0, self.chunk(shape)
-        if given:
-            acquired = chunk_sizes(shape.attention_devices, shape.expert_devices)[0]
-            took = _mean([one.moved for one in self.times(shape, batch, given)], weights)
-            on_attention = took * self.experts / (acquired * shape.expert_devices)
-        return AssignmentProblem(
-            experts=self.experts,
-            layers=self.layers,
-            attention_devices=shape.attention_devices,
-            expert_devices=shape.expert_devices,
-            attention_s=_mean([one.module.attention for one in times], weights),
-            expert_s=_mean([one.module.experts for one in times], weights),
-            expert_on_attention_s=on_attention,
-            most_moved=self.most(shape) * self.layers,
-        )
+        group = Group(self.experts, shape.attention_devices, shape.expert_devices)
+        problem = problem_of(group, self.times(shape, batch), self._moving(shape, batch))
+        return problem._replace(most_in_layer=self.most(shape))
+
+    def _moving(self, shape: Shape, batch: Batch) -> list[StageTimes]:
+        """Seconds where every layer moves a chunk; empty if none can."""
+        given = self.chunk(shape)
+        return self.times(shape, batch, given) if given else []
+
+    def question(self, shape: Shape, batch: Batch) -> Question:
+        """The same question with what surrounds the modules in a step."""
+        times, moving = self.times(shape, batch), self._moving(shape, batch)
+        return question(self.problem(shape, batch), batch.together, times, moving)
 
 
 def trained_moe_layers(scenario: Scenario) -> int:
@@ -219,7 +216,3 @@ def trained_moe_layers(scenario: Scenario) -> int:
     model = scenario.model
     extra = model.mtp_layers if scenario.training.mtp and model.layer(model.num_layers - 1).moe else 0
     return sum(layer.moe for layer in model.layers) + extra
-
-
-def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
-    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)

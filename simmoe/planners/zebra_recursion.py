@@ -4,6 +4,7 @@ It is written apart from `simmoe.graph.zebra_order`, with which the tests compar
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 from simmoe.errors import SpecError
@@ -25,8 +26,11 @@ class Step(NamedTuple):
     head_forward_s, head_backward_s : float
         Output head and loss of one micro-batch [s].
     backward : float
-        Seconds of a module's backward pass over its forward pass [1]: 3 with, 2 without recomputation; 0 = there is no
-        backward pass.
+        Seconds of the experts' backward pass over their forward pass [1]: 3 with, 2 without recomputation; 0 = there is
+        no backward pass.
+    attention_backward, moved_backward : float
+        The same of attention and of moved experts; -1 = as the experts'. Times of an `AssignmentProblem` are always
+        those of both passes over 1 + `backward`; these two only say how both passes share them.
     """
 
     micro_batches: int
@@ -35,6 +39,27 @@ class Step(NamedTuple):
     head_forward_s: float = 0.0
     head_backward_s: float = 0.0
     backward: float = 3.0
+    attention_backward: float = -1.0
+    moved_backward: float = -1.0
+
+    def passes(self, ratio: float = -1.0) -> tuple[float, float]:
+        """A forward and a backward pass over a module's time in an `AssignmentProblem` [1].
+
+        Parameters
+        ----------
+        ratio : float
+            Backward over forward of this module [1]; negative = as the experts'.
+
+        Examples
+        --------
+        Of 4 s for both passes, a problem has 1 s; a ratio of 4 makes 0.8 s and 3.2 s of them.
+
+        >>> Step(1, backward=3.0).passes(), Step(1, backward=3.0).passes(4.0)
+        ((1.0, 3.0), (0.8, 3.2))
+        """
+        own = self.backward if ratio < 0 or not self.backward else ratio
+        forward = (1.0 + self.backward) / (1.0 + own)
+        return forward, own * forward
 
 
 class Block(NamedTuple):
@@ -132,22 +157,21 @@ class _Plan:
 
     def attention(self, layer: int, arrived: Sequence[int], *, backward: bool) -> list[int]:
         """Attention and gate of all micro-batches."""
-        seconds = self._problem.attention_s * self._factor(backward=backward)
+        seconds = self._problem.attention_s * self._step.passes(self._step.attention_backward)[backward]
         return self._all(("attention", backward, layer), [arrived], (seconds, 0.0))
 
     def experts(self, layer: int, left: Sequence[int], *, moving: bool, backward: bool) -> list[int]:
         """Dispatch, experts of both sides and combine of all micro-batches."""
-        problem, step, factor = self._problem, self._step, self._factor(backward=backward)
+        problem, step = self._problem, self._step
         share = problem.expert_devices / problem.experts
-        acquired = (
-            problem.expert_devices / problem.attention_devices
-        )  # experts on an attention device for each given up
+        # Experts on an attention device for each one that an expert device gives up.
+        acquired = problem.expert_devices / problem.attention_devices
         there, back = (step.combine_s, step.dispatch_s) if backward else (step.dispatch_s, step.combine_s)
         sent = self._all(("dispatch", backward, layer), [left], (there, 0.0))
-        seconds = problem.expert_s * factor
+        seconds = problem.expert_s * step.passes()[backward]
         done = [self._all(("experts", backward, layer), [sent], (seconds, -seconds * share))]
         if moving:
-            seconds = problem.expert_on_attention_s * factor * acquired * share
+            seconds = problem.expert_on_attention_s * step.passes(step.moved_backward)[backward] * acquired * share
             done.append(self._all(("moved", backward, layer), [sent], (0.0, seconds)))
         return self._all(("combine", backward, layer), done, (back, 0.0))
 
@@ -163,9 +187,6 @@ class _Plan:
                 seconds = (step.head_backward_s, 0.0)
                 left[-1] = self._add(("head", True, self._problem.layers), micro_batch, [forward], seconds)
         return left
-
-    def _factor(self, *, backward: bool) -> float:
-        return self._step.backward if backward else 1.0
 
     def _all(
         self, what: tuple[str, bool, int], causes: Sequence[Sequence[int]], seconds: tuple[float, float]
@@ -266,5 +287,6 @@ def check_step(step: Step) -> None:
     ------
     SpecError
     """
-    if step.micro_batches < 1 or not all(0.0 <= value < float("inf") for value in step[1:]):
+    ratios = (step.attention_backward, step.moved_backward)
+    if step.micro_batches < 1 or not all(0.0 <= value < inf for value in step[1:6]) or max(ratios) == inf:
         raise SpecError([f"{step}: give at least 1 micro-batch and finite times that are not negative"])

@@ -104,7 +104,7 @@ class StageTimes:
         self.layers: int = len(moe_layers(scenario.model, chunk))
         known = block_kinds(short.plan.stages[number].chunks[0], short.model)
         self._alike = [known.index(kind) for kind in block_kinds(chunk, scenario.model)]
-        self._pieces = scenario.plan.a2a_ffn_overlap_degree
+        self.pieces: int = scenario.plan.a2a_ffn_overlap_degree
         self._known: dict[Block, float] = {}
 
     def seconds(self, block: Block) -> float:
@@ -137,12 +137,12 @@ class StageTimes:
         """Attention with its gate, a mean over the layers, and a layer's experts, which may come in pieces [s]."""
         places = range(1, self.layers) if self.layers > 1 else range(1)
         attention = sum(self.both_ways(Role.ATTENTION, Part.ATTENTION, place) for place in places)
-        return Sides(attention / len(places), self._pieces * self.both_ways(Role.EXPERTS, Part.EXPERTS))
+        return Sides(attention / len(places), self.pieces * self.both_ways(Role.EXPERTS, Part.EXPERTS))
 
     @cached_property
     def moved(self) -> float:
         """A layer's moved experts on an attention device [s]."""
-        return self._pieces * self.both_ways(Role.ATTENTION, Part.MOVED)
+        return self.pieces * self.both_ways(Role.ATTENTION, Part.MOVED)
 
     @cached_property
     def whole(self) -> Sides:
@@ -153,7 +153,7 @@ class StageTimes:
     @cached_property
     def exchanges(self) -> float:
         """All dispatches of the stage, or all combines, which take as long [s]."""
-        return self._pieces * self.layers * self.both_ways(Role.ATTENTION, Part.DISPATCH)
+        return self.pieces * self.layers * self.both_ways(Role.ATTENTION, Part.DISPATCH)
 
     def frame(self, pass_s: float, moved: Sequence[int]) -> tuple[Sides, Sides]:
         """What the gathers of parameters add before a step, and gradients and optimizer after it, on either side [s].
