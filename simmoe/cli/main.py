@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import simmoe
-from simmoe.cli import cite, db, models, new, plan, reproduce, simulate, validate
+from simmoe.cli import cite, db, export, import_, models, new, plan, reproduce, simulate, validate
 from simmoe.errors import SimmoeError
 
 app = typer.Typer(
@@ -31,6 +31,8 @@ app.command()(validate.validate)
 app.command()(reproduce.reproduce)
 app.add_typer(db.app, name="db")
 app.add_typer(models.app, name="models")
+app.add_typer(export.app, name="export")
+app.add_typer(import_.app, name="import")
 
 
 def _version(wanted: bool) -> None:

@@ -46,6 +46,27 @@ def parse_layout(text: str) -> tuple[VirtualStage, ...]:
     >>> [stage.layers for stage in parse_layout("Et*3|(tt|)*2tL")]
     [3, 2, 2, 1]
     """
+    items = layout_items(text)
+    if items.count("E") != 1 or items.count("L") != 1 or items[0] != "E" or items[-1] != "L":
+        raise SpecError(
+            [f"pipeline_layout: needs one E, first, and one L, last (got {text!r}), for example Et*3|(tt|)*6tL"]
+        )
+    return tuple(VirtualStage(part.count("t"), part.count("m"), "E" in part, "L" in part) for part in items.split("|"))
+
+
+def layout_items(text: str) -> str:
+    """A layout written out, whatever its order: only E, t, m, L and ``|``.
+
+    Raises
+    ------
+    SpecError
+        If a character is unknown.
+
+    Examples
+    --------
+    >>> layout_items("Et*2|(tt|)*2tL")
+    'Ett|tt|tt|tL'
+    """
     flat = _PARENTHESIS.sub(lambda match: _repeat(match[1], match[2], text), re.sub(r"[\s,]", "", text))
     items = "".join(_repeat(match[1], match[2], text) for match in _ITEM.finditer(flat))
     leftover = _ITEM.sub("", flat)
@@ -53,11 +74,7 @@ def parse_layout(text: str) -> tuple[VirtualStage, ...]:
         raise SpecError(
             [f"pipeline_layout: {leftover[0]!r} is not part of a layout (got {text!r}), use E t m L | x*n (...)*n"]
         )
-    if items.count("E") != 1 or items.count("L") != 1 or items[0] != "E" or items[-1] != "L":
-        raise SpecError(
-            [f"pipeline_layout: needs one E, first, and one L, last (got {text!r}), for example Et*3|(tt|)*6tL"]
-        )
-    return tuple(VirtualStage(part.count("t"), part.count("m"), "E" in part, "L" in part) for part in items.split("|"))
+    return items
 
 
 def _repeat(item: str, count: str | None, text: str) -> str:

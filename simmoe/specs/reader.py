@@ -17,7 +17,8 @@ from simmoe.specs.overrides import apply_override
 from simmoe.specs.plan import Plan
 from simmoe.specs.scenario import Scenario
 from simmoe.specs.shrink import shrunk
-from simmoe.specs.yaml_file import read_yaml
+from simmoe.specs.text_file import one_line
+from simmoe.specs.yaml_file import parse_value, read_yaml
 
 _KEY = re.compile(r"([a-z_]+(?:\.[a-z0-9_]+)*): ")
 DEFAULT_SOFTWARE = "megatron-core-2025"
@@ -46,16 +47,35 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     SpecError
         With every problem found, each with its place in the file.
     """
-    document = read_yaml(Path(path))
+    return _resolved(read_yaml(Path(path)), Path(path), overrides)
+
+
+def scenario_of(text: str, path: str | Path) -> Scenario:
+    """A scenario as `load_scenario` would read it from a file with this text; the file need not exist.
+
+    Parameters
+    ----------
+    text : str
+        YAML.
+    path : str or Path
+        Named in messages; what the text names is relative to it.
+    """
+    document = parse_value(text, one_line(str(path), 4096))
+    document.folder = Path(path).parent
+    return _resolved(document, Path(path), ())
+
+
+def _resolved(document: Document, path: Path, overrides: Sequence[str]) -> Scenario:
+    """The scenario of a document, its overrides applied and its plan expanded."""
     problems: list[Problem] = []
-    _fill_in(document, Path(path))  # so that an override can open what is filled in
+    _fill_in(document, path)  # so that an override can open what is filled in
     for override in overrides:
         try:
             apply_override(document, override)
         except SpecError as error:
             problems += told_before(error)
     raise_problems(problems)
-    _fill_in(document, Path(path))  # an override may have replaced a whole mapping
+    _fill_in(document, path)  # an override may have replaced a whole mapping
     part, problems = read_part("scenario", document)
     raise_problems(problems)
     scenario = _without_lost_nodes(cast("Scenario", part), document)

@@ -42,7 +42,10 @@ def got(value: object) -> str:
     return f"(got {one_line(repr(value), 60)})"
 
 
-def read_text(path: Path, limit: int = MEBIBYTE) -> str:
+_SMALLER = "keep bulk data in CSV files of their own"
+
+
+def read_text(path: Path, limit: int = MEBIBYTE, remedy: str = _SMALLER) -> str:
     """The text of a regular UTF-8 file of at most `limit` bytes.
 
     Parameters
@@ -51,6 +54,8 @@ def read_text(path: Path, limit: int = MEBIBYTE) -> str:
         A leading byte-order mark is dropped.
     limit : int
         Largest size accepted, checked before anything is read [B].
+    remedy : str
+        What to do about a larger file.
 
     Raises
     ------
@@ -58,7 +63,7 @@ def read_text(path: Path, limit: int = MEBIBYTE) -> str:
         If there is no such file, it is a directory or a device, cannot be read, is too large, is
         empty or is not UTF-8. One sentence, starting with the path.
     """
-    raw = _read_bytes(path, limit)
+    raw = _read_bytes(path, limit, remedy)
     if not raw.strip():
         refuse(path, "the file is empty, write key: value lines into it")
     try:
@@ -69,7 +74,7 @@ def read_text(path: Path, limit: int = MEBIBYTE) -> str:
         refuse(f"{path}:{line}", f"not UTF-8 text (got byte 0x{bad:02x}), save the file as UTF-8")
 
 
-def _read_bytes(path: Path, limit: int) -> bytes:
+def _read_bytes(path: Path, limit: int, remedy: str) -> bytes:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -80,8 +85,7 @@ def _read_bytes(path: Path, limit: int) -> bytes:
             size, most = status.st_size / MEBIBYTE, limit / MEBIBYTE
             refuse(
                 path,
-                f"the file is too large (got {size:.1f} MiB, at most {most:g} MiB), "
-                "keep bulk data in CSV files of their own",
+                f"the file is too large (got {size:.1f} MiB, at most {most:g} MiB), {remedy}",
             )
         with path.open("rb") as stream:
             return stream.read(limit)

@@ -1,0 +1,1 @@
+"""Plans as command lines of Megatron-LM, and back."""
