@@ -66,11 +66,6 @@ class Proposal:
     why: tuple[str, ...] = ()
 
     @property
-    def predicted_tokens_per_s(self) -> float:
-        """Throughput by the planner's own model [tokens/s]."""
-        return self.scenario.training.tokens_per_step / self.predicted_s
-
-    @property
     def planner_error(self) -> float:
         """Predicted over simulated step time - 1 [1]."""
         return self.predicted_s / self.simulated_s - 1
