@@ -28,6 +28,10 @@ class SpecError(SimmoeError):
         self.problems = tuple(problems)
         super().__init__("\n".join(self.problems))
 
+    def __reduce__(self) -> tuple[type["SpecError"], tuple[tuple[str, ...]]]:
+        """How a worker process hands the error back: the text that `Exception` would pass is not the list."""
+        return type(self), (self.problems,)
+
 
 class NotFoundError(SimmoeError):
     """An id is not in the catalogue; the message lists the nearest ones."""
