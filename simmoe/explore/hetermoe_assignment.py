@@ -1,7 +1,5 @@
 """How far HeterMoE's gather and squeeze is from the best assignment of experts, for every point of its figures."""
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from statistics import median
@@ -16,6 +14,7 @@ from simmoe.planners.zebra_assign import Choice, moved_within
 from simmoe.planners.zebra_bench import Batch, Bench, room
 from simmoe.planners.zebra_recursion import zebra_seconds
 from simmoe.planners.zebra_shapes import Limits, Shape
+from simmoe.report.output import csv_table
 
 PAIRS: tuple[Pair, ...] = (*ON_PREMISE, ("O1", "W2"), ("O2", "D1"), *CLOUD)
 _SAME = 1e-6  # a gap below this is rounding, or the tolerance of the solver [1]
@@ -346,19 +345,7 @@ def _rounded(value: float | None) -> float | None:
 
 def csv_text(points: Sequence[Point]) -> str:
     """The points as CSV, one line each after a line of column names; moved experts with blanks between layers."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    writer.writerows([_cell(value) for value in _fields(point)] for point in points)
-    return text.getvalue()
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return csv_table(CSV_COLUMNS, map(_fields, points))
 
 
 def json_text(paper: str, points: Sequence[Point]) -> str:

@@ -1,12 +1,11 @@
 """How far simulated values are from those a paper states, and whether that is near enough."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from simmoe.report.output import csv_table
 from simmoe.specs.paper_rows_reader import PaperRow
 
 Value = float | str
@@ -143,19 +142,7 @@ def _fields(one: Outcome) -> tuple[Any, ...]:
 
 def csv_text(outcomes: Iterable[Outcome]) -> str:
     """The outcomes as CSV, one line each after a line of column names; floats to six significant digits."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    writer.writerows([_cell(value) for value in _fields(one)] for one in outcomes)
-    return text.getvalue()
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return csv_table(CSV_COLUMNS, map(_fields, outcomes), digits=6)
 
 
 def json_text(paper: str, outcomes: Sequence[Outcome], extra: dict[str, Any] | None = None) -> str:

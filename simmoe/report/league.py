@@ -1,12 +1,12 @@
 """How far simulations are from published measurements: one comparison a row, summarised by group."""
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from math import floor
 from statistics import fmean, median
 from typing import Literal, NamedTuple
+
+from simmoe.report.output import csv_table
 
 Status = Literal["ok", "infeasible", "unsupported"]
 Key = Literal["group", "model", "gpu", "software", "precision"]
@@ -257,19 +257,8 @@ def inside(comparisons: Iterable[Comparison]) -> float | None:
 
 def csv_text(comparisons: Iterable[Comparison]) -> str:
     """The comparisons as CSV, one line each after a line of column names; floats to ten significant digits."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    writer.writerows([_cell(value) for value in astuple(one)[: len(CSV_COLUMNS)]] for one in comparisons)
-    return text.getvalue()
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "1" if value else "0"
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+    rows = (astuple(one)[: len(CSV_COLUMNS)] for one in comparisons)
+    return csv_table(CSV_COLUMNS, rows, digits=10, flags=("0", "1"))
 
 
 def markdown_table(comparisons: Sequence[Comparison], key: Key = "group") -> str:

@@ -1,8 +1,10 @@
-"""Writing result files: complete or not at all."""
+"""Writing result files: complete or not at all, and tables as text."""
 
 import contextlib
+import csv
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from simmoe.errors import OutputError
@@ -38,6 +40,49 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def csv_table(
+    columns: Sequence[str],
+    rows: Iterable[Iterable[object]],
+    *,
+    digits: int | None = None,
+    flags: tuple[str, str] = ("no", "yes"),
+) -> str:
+    """A table as CSV, one line each after a line of column names.
+
+    Parameters
+    ----------
+    columns : sequence of str
+    rows : iterable of cells
+        None is an empty cell; the parts of a list stand in one cell with blanks between them.
+    digits : int or None
+        Significant digits of floats; None = as many as tell them apart.
+    flags : tuple of str
+        What stands for false and true.
+
+    Examples
+    --------
+    >>> print(csv_table(("a", "b", "c"), [(None, [1, 2], 1 / 3), (True, "x", 2)], digits=3), end="")
+    a,b,c
+    ,1 2,0.333
+    yes,x,2
+    """
+
+    def cell(value: object) -> str:
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return flags[value]
+        if isinstance(value, list):
+            return " ".join(map(str, value))
+        return f"{value:.{digits}g}" if isinstance(value, float) and digits is not None else str(value)
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([cell(value) for value in row] for row in rows)
+    return text.getvalue()
 
 
 def make_folder(path: Path) -> None:

@@ -22,6 +22,7 @@ from simmoe.specs.paper_rows_reader import paper_rows
 from simmoe.specs.reader import load_scenario
 from simmoe.specs.scenario import Scenario
 from simmoe.specs.yaml_file import read_yaml
+from tests.papers import named_assumptions
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FOLDER = SCENARIOS / "papers" / "hapmoe"
@@ -192,11 +193,7 @@ def test_every_number_says_where_it_comes_from(name: str) -> None:
 )
 def test_files_name_assumptions_that_exist(path: Path) -> None:
     """In the comment of a number: (name)."""
-    named = [
-        name.strip()
-        for group in re.findall(r"#.*\(([a-z0-9_*, ]+)\)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-        for name in group.split(",")
-    ]
+    named = named_assumptions(path)
     assert len(named) >= 3
     for name in named:
         assert any(fnmatchcase(known, name) for known in ASSUMPTIONS), name

@@ -1,6 +1,5 @@
 """Models, scenarios and assumptions of the HeterMoE reproduction: sizes, batches, and one number everywhere."""
 
-import re
 from fnmatch import fnmatchcase
 from functools import reduce
 from pathlib import Path
@@ -15,6 +14,7 @@ from simmoe.specs.base import Kind, Quantity
 from simmoe.specs.kernel_file import variant_of
 from simmoe.specs.reader import load_scenario
 from simmoe.specs.yaml_file import read_yaml
+from tests.papers import named_assumptions
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "papers" / "hetermoe"
 PRINTED = {"w1": 2.2e9, "w2": 4.3e9, "d1": 2.1e9, "d2": 1.2e9, "d3": 3.5e9}
@@ -82,11 +82,7 @@ def test_every_number_says_where_it_comes_from(name: str) -> None:
 )
 def test_files_name_assumptions_that_exist(path: Path) -> None:
     """In the comment of a number: (name) or (name, beginning_*)."""
-    named = [
-        name.strip()
-        for group in re.findall(r"#.*\(([a-z_*, ]+)\)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-        for name in group.split(",")
-    ]
+    named = named_assumptions(path)
     assert len(named) >= 3
     for name in named:
         assert any(fnmatchcase(known, name) for known in ASSUMPTIONS), name
