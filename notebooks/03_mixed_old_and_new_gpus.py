@@ -288,5 +288,5 @@ for one in ranking.rejected[:3]:
     print(f"- {one.what}: {one.reason}")
 
 # %% [markdown]
-# `simmoe plan FILE` does the same at the command line and writes the best plan to a file, and `simmoe reproduce
-# hetermoe` sets the numbers of the paper beside those of the simulator.
+# `simmoe plan FILE --planner hetermoe` does the same at the command line and writes the best plan to a file, and
+# `simmoe reproduce hetermoe` sets the numbers of the paper beside those of the simulator.

@@ -63,8 +63,8 @@ def _option(draw, kind, devices, name, sizes, capacity) -> StageOption:
         (kept,) * len(sizes),
         capacity,
         every=Extra(0.01, 0.02, draw.choice([0.0, 0.5]), 3),
-        first=Extra(0.1 * head, 0.2 * head, 0.1, 5),
-        last=Extra(head, 2 * head, 0.1, draw.choice([0, 8])),
+        first=Extra(0.1 * head, 0.2 * head, 0.1, 5, draw.choice([0, 2])),
+        last=Extra(head, 2 * head, 0.1, draw.choice([0, 8]), 1),
     )
 
 

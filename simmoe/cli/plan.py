@@ -2,8 +2,6 @@
 
 import json as json_text
 import shlex
-from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,34 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simmoe.cli.options import JsonFile, Overrides, ScenarioFile
+from simmoe.cli.plan_search import asked
+from simmoe.planners.registry import PURPOSE, Mode, Planner, Request
 
 if TYPE_CHECKING:
     from simmoe.planners.proposal import Proposal, Ranking
-    from simmoe.specs.scenario import Scenario
 
 NO_PLAN = 3
 _STDOUT = "-"
-
-
-class Planner(StrEnum):
-    """Names of the planners."""
-
-    HETERMOE = "hetermoe"
-    EP = "ep"
-    DISTEP = "distep"
-    HETERO_PP = "hetero-pp"
+_PLANNERS = "; ".join(f"{planner}: {purpose}" for planner, purpose in PURPOSE.items()) + "."
 
 
 def plan(
     scenario: ScenarioFile,
     overrides: Overrides = None,
-    planner: Annotated[
-        Planner,
-        typer.Option(
-            help="hetermoe: attention and experts on unlike GPUs; distep: the same without overlap; "
-            "ep: experts over all GPUs; hetero-pp: pipelines of unlike stages."
-        ),
-    ] = Planner.HETERMOE,
+    planner: Annotated[Planner, typer.Option(help=_PLANNERS)] = Planner.HAPMOE,
+    mode: Annotated[
+        Mode, typer.Option(help="Of hapmoe: the exact search, the paper's, or all plans of a small cluster.")
+    ] = Mode.EXACT,
     top: Annotated[int, typer.Option(min=1, help="Plans to simulate and to show.")] = 5,
     output: Annotated[
         Path | None,
@@ -46,16 +34,16 @@ def plan(
     ] = None,
     json: JsonFile = None,
 ) -> None:
-    """Search for the fastest plan that fits; of the scenario's own plan only recomputation and overlaps are kept.
+    """Search for the fastest plan that fits; of the scenario's own plan only sharding, overlaps and the like are kept.
 
-    Exits with 3 if no plan fits.
+    Exits with 3 if no plan fits. Ctrl-C ends the search with the best plan found so far.
     """
     from simmoe.specs.reader import load_scenario
 
     _check_outputs(output, json)
     loaded = load_scenario(scenario, overrides or [])
     start = perf_counter()
-    ranking = _planners()[planner](loaded, top)
+    ranking = asked(planner, loaded, Request(top, mode.value))
     seconds = perf_counter() - start
     if output is not None and ranking.proposals:
         _write_plan(ranking.best, output)
@@ -69,21 +57,6 @@ def plan(
             _say_how(ranking.best, scenario, overrides or [], output)
     if not ranking.proposals:
         raise typer.Exit(NO_PLAN)
-
-
-def _planners() -> "dict[Planner, Callable[[Scenario, int], Ranking]]":
-    """What each name runs."""
-    from simmoe.planners.baselines import expert_parallel
-    from simmoe.planners.disaggregated import disaggregated
-    from simmoe.planners.hetermoe import plan as hetermoe
-    from simmoe.planners.hetero_pipeline import hetero_pipeline
-
-    return {
-        Planner.HETERMOE: lambda scenario, top: hetermoe(scenario, top=top),
-        Planner.EP: lambda scenario, top: expert_parallel(scenario, top=top),
-        Planner.DISTEP: lambda scenario, top: disaggregated(scenario, top=top),
-        Planner.HETERO_PP: lambda scenario, top: hetero_pipeline(scenario, top=top),
-    }
 
 
 def _check_outputs(output: Path | None, json: str | None) -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from simmoe.errors import SpecError
 from simmoe.pipeline import run
+from simmoe.planners.watch import saw
 from simmoe.report.result import Result
 from simmoe.specs import checks
 from simmoe.specs.expand import expand
@@ -191,7 +192,7 @@ def proposal_of(
     """The same of a plan that has been simulated."""
     if not result.fits:
         return Rejected(name, shortage(result))
-    return Proposal(
+    found = Proposal(
         planner=planner,
         name=name,
         plan=plan,
@@ -205,6 +206,8 @@ def proposal_of(
         free_bytes=free_bytes(result),
         why=tuple(why),
     )
+    saw(found)
+    return found
 
 
 def free_bytes(result: Result) -> float:

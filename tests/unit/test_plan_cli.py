@@ -31,7 +31,9 @@ def simmoe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 
 
 def test_the_best_plan_is_written_and_simulates_as_told(simmoe: Simmoe) -> None:
-    found = simmoe("plan", "demo.yaml", "--top", "2", "-o", "best.yaml", "--json", "plans.json")
+    found = simmoe(
+        "plan", "demo.yaml", "--planner", "hetermoe", "--top", "2", "-o", "best.yaml", "--json", "plans.json"
+    )
     assert found.status == 0
     assert "Plans for" in found.out
     assert "Disaggregation" in found.out

@@ -222,11 +222,11 @@ def level_of(setting: Setting, placed: int, clock: Clock) -> Level:
 def _earliest_to_fit(setting: Setting, placed: int) -> IntArray:
     tables = setting.tables
     flying = min(setting.problem.micro_batches, placed + 1)
-    room = tables.room - (tables.last.held if placed == 0 else 0)
+    room = tables.room - (tables.last.held + tables.last.kept if placed == 0 else 0)
     bytes_of_first = tables.held + flying * tables.kept
     first = lowest_start(bytes_of_first, room)
     # The stage with layer 0 also holds the embedding.
-    crowded = (first == 0) & (bytes_of_first > (room - tables.first.held)[:, None])
+    crowded = (first == 0) & (bytes_of_first > (room - tables.first.held - flying * tables.first.kept)[:, None])
     return np.where(crowded, 1, first)
 
 

@@ -39,14 +39,15 @@ class Extra(NamedTuple):
         For one micro-batch [s].
     update_s : float
         At the end of the step [s].
-    held_bytes : int
-        On each of its devices [bytes].
+    held_bytes, kept_bytes : int
+        On each of its devices, and of each micro-batch in flight [bytes]; what any stage keeps stands in its layers.
     """
 
     forward_s: float = 0.0
     backward_s: float = 0.0
     update_s: float = 0.0
     held_bytes: int = 0
+    kept_bytes: int = 0
 
 
 class StageOption(NamedTuple):
@@ -316,7 +317,7 @@ def held_bytes(problem: PipelineProblem, stage: PlacedStage, behind: int) -> int
     -----
     ::
 
-        held + min(M, behind + 1) kept
+        held + min(M, behind + 1) kept,    of its layers and of what it does beside them
 
     References
     ----------
@@ -325,7 +326,7 @@ def held_bytes(problem: PipelineProblem, stage: PlacedStage, behind: int) -> int
     option = problem.options[stage.option]
     layers = slice(stage.first_layer, stage.first_layer + stage.layers)
     flying = min(problem.micro_batches, behind + 1)
-    extra = sum(extra.held_bytes for extra in _extras(problem, stage))
+    extra = sum(extra.held_bytes + flying * extra.kept_bytes for extra in _extras(problem, stage))
     return sum(option.held_bytes[layers]) + flying * sum(option.kept_bytes[layers]) + extra
 
 

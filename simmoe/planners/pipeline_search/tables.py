@@ -17,6 +17,7 @@ class Extras(NamedTuple):
     total: FloatArray
     update: FloatArray
     held: IntArray
+    kept: IntArray
 
 
 class Tables(NamedTuple):
@@ -200,9 +201,8 @@ def _extras(rows: list[StageOption], which: Callable[[StageOption], Extra]) -> E
     forward, backward, update = (
         np.array([which(row)[column] for row in rows], dtype=np.float64) for column in range(3)
     )
-    return Extras(
-        forward, forward + backward, update, np.array([which(row).held_bytes for row in rows], dtype=np.int64)
-    )
+    held, kept = (np.array([which(row)[column] for row in rows], dtype=np.int64) for column in (3, 4))
+    return Extras(forward, forward + backward, update, held, kept)
 
 
 def _ahead_share(rows: list[StageOption]) -> float:

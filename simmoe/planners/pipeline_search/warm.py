@@ -130,8 +130,8 @@ def _fastest_that_fit(setting: Setting, own: NDArray[np.bool_], edges: IntArray)
         tables.kept[:, last] - tables.kept[:, first]
     ).T
     needed -= tables.room
-    needed[0] += tables.first.held
-    needed[-1] += tables.last.held
+    needed[0] += tables.first.held + flying[0] * tables.first.kept
+    needed[-1] += tables.last.held + tables.last.kept
     quick = np.where(own & (needed <= 0), total, np.inf).argmin(axis=1)
     lean = np.where(own, needed, np.iinfo(np.int64).max).argmin(axis=1)
     chosen: IntArray = np.where((own & (needed <= 0)).any(axis=1), quick, lean)
