@@ -83,9 +83,22 @@ ZEBRA_MISTAKES = [
         [STAGE, "plan.zebra={attention_devices: 2, expert_devices: 2, expert_group: 0}"],
         "plan.zebra: given beside stages, remove one of the two: stages name their expert devices under experts",
     ),
-    ([TWO_STAGES], "plan.stages: some stages are zebra stages and some are not, write experts for all or none"),
     (
-        [TWO_STAGES, "plan.stages.1.experts={first_device: 40, devices: 8, groups: 4, micro_batches: 2}"],
-        "plan.stages: zebra stages differ in micro_batches or data_parallel, make them equal",
+        [
+            TWO_STAGES,
+            "plan.stages.0.experts.micro_batches=2",
+            "plan.stages.1.devices=12",
+            "plan.stages.1.data_parallel=12",
+        ],
+        "plan.stages: stage 1: data_parallel x zebra micro_batches 12 does not divide the largest data_parallel x "
+        "zebra micro_batches of a stage 16, choose 8 or 16",
+    ),
+    (
+        [TWO_STAGES, "plan.stages.0.expert_parallel=2"],
+        "plan: zebra parallelism does not go with expert_parallel, write 1: expert_devices say it",
+    ),
+    (
+        [TWO_STAGES, "plan.schedule=zb-h1"],
+        "plan: zebra parallelism does not go with schedule zb-h1, write 1f1b or gpipe",
     ),
 ]

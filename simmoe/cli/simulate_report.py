@@ -89,9 +89,10 @@ def _plan(scenario: Scenario) -> str:
         "data": first.data_parallel,
     }
     words = [f"{name} {size}" for name, size in sizes.items() if size > 1]
-    if first.experts is not None:
-        words.insert(0, _zebra(first, first.experts))
-        words += _moved(scenario)
+    zebra = [(stage, stage.experts) for stage in scenario.plan.stages if stage.experts is not None]
+    if zebra:
+        some = f" in {len(zebra)} of {sizes['pipeline']} stages" if len(zebra) < sizes["pipeline"] else ""
+        words = [_zebra(*zebra[0]) + some, *words, *_moved(scenario)]
     return "parallel: " + (", ".join(words) or "nothing")
 
 

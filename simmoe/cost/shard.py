@@ -108,7 +108,7 @@ def shard_of(stage: Stage, plan: Plan, training: Training, routing: Routing) -> 
     """The shard of a stage of an expanded plan."""
     software, precision = training.software, training.precision
     return Shard(
-        batch=training.micro_batch_size * max(plan.widest // stage.data_parallel, 1),
+        batch=training.micro_batch_size * max(plan.widest // stage.width, 1),
         sequence=training.sequence_length,
         tensor=stage.tensor_parallel,
         context=stage.context_parallel,

@@ -43,6 +43,6 @@ _SCHEDULES: dict[Schedule, Callable[[int, int, int], tuple[Action, ...]]] = {
 
 
 def micro_batches(scenario: Scenario) -> int:
-    """Micro-batches that each pipeline runs in a step; of zebra stages, passes of R micro-batches."""
-    training, stage = scenario.training, scenario.plan.stages[0]
-    return training.global_batch_size // (training.micro_batch_size * scenario.plan.widest * stage.together)
+    """Passes of a step: micro-batches of plain stages, R micro-batches each of zebra stages."""
+    training = scenario.training
+    return training.global_batch_size // (training.micro_batch_size * scenario.plan.widest)

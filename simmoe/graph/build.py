@@ -25,7 +25,7 @@ from simmoe.graph.stage_settings import send_operator, stage_settings
 from simmoe.graph.stamp import RankPlan, stamp
 from simmoe.graph.step_ends import Bucket, buckets, step_ends
 from simmoe.graph.template import OperationTable, Template, make_template
-from simmoe.graph.zebra import build_zebra_step
+from simmoe.graph.zebra_step import build_zebra_step
 from simmoe.specs.scenario import Scenario
 
 
@@ -45,22 +45,26 @@ def build_step(scenario: Scenario, *, fold: bool = True, contention: bool = True
     -------
     StepGraph
     """
-    if any(stage.experts is not None for stage in scenario.plan.stages):
-        return build_zebra_step(scenario, contention=contention)
     table, repeats = OperationTable(), Repeats(scenario.model)
-    count = micro_batches(scenario)
-    ranks, plans = [], []
+    count, stages = micro_batches(scenario), scenario.plan.stages
+    plain: dict[int, list[tuple[RankClass, RankPlan]]] = {}
     for number, parts in enumerate(device_classes(scenario.plan, scenario.cluster, fold=fold)):
+        if stages[number].experts is not None:
+            continue
         actions = stage_actions(scenario.plan, number, count)
         for part in parts:
             accelerator = scenario.cluster.groups[part.group].node.accelerator.id
-            ranks.append(RankClass(number, accelerator, part.devices, part.first))
-            settings = stage_settings(scenario, scenario.plan.stages[number])
+            rank = RankClass(number, accelerator, part.devices, part.first)
+            settings = stage_settings(scenario, stages[number])
             if contention:
                 share = _exchange_share(scenario, part.group)
                 settings = settings._replace(contention=True, exchange_share=share)
-            plans.append(_rank_plan(scenario, number, part, settings, actions, table, repeats))
-    return with_skew(StepGraph(stamp(plans, table.operations), tuple(ranks)), scenario)
+            made = _rank_plan(scenario, number, part, settings, actions, table, repeats)
+            plain.setdefault(number, []).append((rank, made))
+    if len(plain) < len(stages):
+        return build_zebra_step(scenario, plain, table, contention=contention)
+    ranks, plans = zip(*(pair for made in plain.values() for pair in made), strict=True)
+    return with_skew(StepGraph(stamp(plans, table.operations), ranks), scenario)
 
 
 def _rank_plan(

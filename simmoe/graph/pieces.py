@@ -55,10 +55,9 @@ class Issuer(Protocol):
 def pieces_of(plan: Plan, stage: Stage) -> int:
     """Pieces of the expert exchanges inside a pass of a stage.
 
-    Without expert parallelism there is nothing to cut; in zebra parallelism pieces are blocks of their own.
+    Without expert parallelism there is nothing to cut; in zebra stages pieces are blocks of their own.
     """
-    zebra = any(one.experts is not None for one in plan.stages)
-    return plan.a2a_ffn_overlap_degree if stage.expert_parallel > 1 and not zebra else 1
+    return plan.a2a_ffn_overlap_degree if stage.expert_parallel > 1 and stage.experts is None else 1
 
 
 def share_of(operator: Operator, share: float) -> Operator:

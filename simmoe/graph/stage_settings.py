@@ -42,13 +42,15 @@ def send_operator(scenario: Scenario, number: int, chunk: Chunk, *, backward: bo
     Notes
     -----
     Between stages of unequal data- or context-parallel sizes a rank of the narrower one sends to, or receives from,
-    several of the other: its port carries more, and sets the time. The gather that follows a scattered transfer is left
-    out: on NVLink it takes a tenth of the transfer.
+    several of the other: its port carries more, and sets the time. Of a zebra stage each of the R micro-batches of a
+    pass is sent on its own. The gather that follows a scattered transfer is left out: on NVLink it takes a tenth of the
+    transfer.
     """
     beyond = _neighbour(scenario.plan, number, chunk, backward=backward)
     if beyond is None:
         return None
-    size = max(_sent_bytes(scenario, stage) for stage in (scenario.plan.stages[number], beyond))
+    here = scenario.plan.stages[number]
+    size = max(_sent_bytes(scenario, stage) for stage in (here, beyond)) / here.together
     name, stream = ("pipeline.send_gradient", "pp_backward") if backward else ("pipeline.send", "pp_forward")
     if scenario.training.software.blocking_transfers:
         stream = "compute"
@@ -67,8 +69,8 @@ def _neighbour(plan: Plan, number: int, chunk: Chunk, *, backward: bool) -> Stag
 
 
 def _sent_bytes(scenario: Scenario, stage: Stage) -> float:
-    """A micro-batch on a rank of a stage, as it crosses the boundary of the stage [B]."""
+    """A pass on a rank of a stage, as it crosses the boundary of the stage [B]."""
     shard = shard_of(stage, scenario.plan, scenario.training, scenario.routing)
     scattered = scenario.training.software.scatter_gather_tensors_in_pipeline
     tokens = shard.tokens / shard.tensor if scattered else shard.local_tokens
-    return shard.element_bytes * tokens * scenario.model.hidden_size
+    return shard.element_bytes * tokens * stage.together * scenario.model.hidden_size

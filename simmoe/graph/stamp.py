@@ -113,14 +113,28 @@ class _Passes(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Placed:
-    """A rank with task ids."""
+class Placed:
+    """A rank with task ids.
+
+    Attributes
+    ----------
+    plan : RankPlan
+    layout : Layout
+    first, last : int
+        The first tasks of what stands before the passes and of what follows them.
+    passes : dict of (kind, chunk) to passes
+    """
 
     plan: RankPlan
     layout: Layout
     first: int
     last: int
     passes: dict[tuple[Kind, int], _Passes]
+
+    @property
+    def end(self) -> int:
+        """The task id after its last task."""
+        return self.last + len(self.plan.after)
 
     def tasks(
         self, kind: Kind, chunk: int, steps: Sequence[int] | IntArray | Ids, batches: Sequence[int] | None = None
@@ -175,11 +189,14 @@ def stamp(plans: Sequence[RankPlan], operations: tuple[Operation, ...]) -> TaskG
     TaskGraph
         Task ids ascend in order of issue on every stream.
     """
-    placed: list[_Placed] = []
-    total = 0
+    placed: list[Placed] = []
     for plan in plans:
-        placed.append(_place(plan, total))
-        total = placed[-1].last + len(plan.after)
+        placed.append(place(plan, placed[-1].end if placed else 0))
+    return assemble([rank.layout for rank in placed], *edges_of(placed), operations)
+
+
+def edges_of(placed: Sequence[Placed]) -> tuple[Ids, Ids]:
+    """What the tasks of some ranks wait for besides what their own passes hold: sources, and targets."""
     edges = _Edges()
     for rank in placed:
         _add_step_edges(edges, rank)
@@ -188,10 +205,10 @@ def stamp(plans: Sequence[RankPlan], operations: tuple[Operation, ...]) -> TaskG
             if other.plan.stage == rank.plan.stage and other is not rank:
                 _add_shared_edges(edges, rank, other)
             _add_transfers(edges, rank, other)
-    return assemble([rank.layout for rank in placed], *edges.ends(), operations)
+    return edges.ends()
 
 
-def _place(plan: RankPlan, first: int) -> _Placed:
+def place(plan: RankPlan, first: int) -> Placed:
     """Give every pass of a rank its task ids, from `first` on."""
     kinds, batches, chunks, joined = (np.array(column, dtype=np.int64) for column in zip(*plan.actions, strict=True))
     second = np.concatenate([[False], joined[:-1] != 0])  # of a pair that is issued in alternation
@@ -213,7 +230,7 @@ def _place(plan: RankPlan, first: int) -> _Placed:
         where = 1 + block[chosen]
         places, row = _places(slots, order[where], second[chosen])
         passes[_key(plan, code)] = _Passes(batches[chosen], offset[where], places, row)
-    return _Placed(plan, Layout(tuple(slots), order, offset, numbers), first, int(offset[-1]), passes)
+    return Placed(plan, Layout(tuple(slots), order, offset, numbers), first, int(offset[-1]), passes)
 
 
 def _key(plan: RankPlan, code: int) -> tuple[Kind, int]:
@@ -234,7 +251,7 @@ def _places(slots: Sequence[Slot], kind: Ids, second: NDArray[np.bool_]) -> tupl
     return np.stack([slots[code // 2].places[code % 2] for code in used.tolist()]), row.reshape(-1)
 
 
-def _add_step_edges(edges: _Edges, rank: _Placed) -> None:
+def _add_step_edges(edges: _Edges, rank: Placed) -> None:
     """Parameter gathers before first use, gradient reductions after the last backward pass, optimizer at the end."""
     plan = rank.plan
     for step, bucket in plan.ends.gathered:
@@ -247,19 +264,19 @@ def _add_step_edges(edges: _Edges, rank: _Placed) -> None:
     edges.add(_finish(rank), rank.last + update)
 
 
-def _finish(rank: _Placed) -> Ids:
+def _finish(rank: Placed) -> Ids:
     """The steps that end the last pass."""
     final = rank.plan.actions[-1]
     template = rank.plan.template(final)
     return rank.passes[final.kind, final.chunk].last((*template.tail, *template.leftover))
 
 
-def _reduced_after(rank: _Placed, bucket: Bucket) -> Ids:
+def _reduced_after(rank: Placed, bucket: Bucket) -> Ids:
     """The steps after which the gradients of a bucket may be reduced."""
     return _gradients(rank, bucket) if rank.plan.overlap_gradients else _finish(rank)
 
 
-def _gradients(rank: _Placed, bucket: Bucket) -> Ids:
+def _gradients(rank: Placed, bucket: Bucket) -> Ids:
     """The steps after which the gradients of a bucket are complete: those of the last pass that computes any."""
     keys = [key for key in ((Kind.BACKWARD, bucket.chunk), (Kind.WEIGHT_GRADIENT, bucket.chunk)) if key in rank.passes]
     final = max(keys, key=lambda key: int(rank.passes[key].offsets.max()))
@@ -267,7 +284,7 @@ def _gradients(rank: _Placed, bucket: Bucket) -> Ids:
     return rank.passes[final].last(template.layer_exit.get(bucket.layer, template.tail))
 
 
-def _add_order_of_passes(edges: _Edges, rank: _Placed) -> None:
+def _add_order_of_passes(edges: _Edges, rank: Placed) -> None:
     """Inside a rank: the end of the model turns around, and a weight gradient follows its input gradient."""
     for chunk, template in _ends_of_model(rank):
         for kind, batches in rank.directions(chunk, backward=True):
@@ -281,7 +298,7 @@ def _add_order_of_passes(edges: _Edges, rank: _Placed) -> None:
             edges.add(ends, rank.tasks(kind, chunk, later.entry)[:, None, :])
 
 
-def _ends_of_model(rank: _Placed) -> Iterator[tuple[int, Template]]:
+def _ends_of_model(rank: Placed) -> Iterator[tuple[int, Template]]:
     """The chunks whose forward pass nobody continues, with its template."""
     last = max(position for _, position in rank.plan.places)
     for chunk, (_, position) in enumerate(rank.plan.places):
@@ -290,7 +307,7 @@ def _ends_of_model(rank: _Placed) -> Iterator[tuple[int, Template]]:
             yield chunk, template
 
 
-def _add_shared_edges(edges: _Edges, here: _Placed, there: _Placed) -> None:
+def _add_shared_edges(edges: _Edges, here: Placed, there: Placed) -> None:
     """A collective that joins two classes of a stage starts when the other class is ready for it, too."""
     shared = here.plan.joined(there.plan)
     if not shared:
@@ -316,7 +333,7 @@ def _joint_edges(template: Template, shared: frozenset[str]) -> tuple[Ids, Ids]:
     return template.source[chosen].astype(np.int64), template.target[chosen].astype(np.int64)
 
 
-def _add_transfers(edges: _Edges, here: _Placed, there: _Placed) -> None:
+def _add_transfers(edges: _Edges, here: Placed, there: Placed) -> None:
     """Activations go to the next virtual stage of their copy of the model, gradients to the one before."""
     for chunk, (replica, position) in enumerate(here.plan.places):
         for backward in (False, True):
@@ -325,7 +342,7 @@ def _add_transfers(edges: _Edges, here: _Placed, there: _Placed) -> None:
                 _add_transfer(edges, here, chunk, there, there.plan.places.index(target), backward=backward)
 
 
-def _add_transfer(edges: _Edges, here: _Placed, chunk: int, there: _Placed, next_chunk: int, *, backward: bool) -> None:
+def _add_transfer(edges: _Edges, here: Placed, chunk: int, there: Placed, next_chunk: int, *, backward: bool) -> None:
     """Join the passes through a chunk with those through its neighbour, micro-batch by micro-batch."""
     for kind, batches in here.directions(chunk, backward=backward):
         template = here.plan.templates[kind, chunk]

@@ -17,9 +17,17 @@ class Planner(StrEnum):
 
     HAPMOE = "hapmoe"
     HETERMOE = "hetermoe"
+    JOINT = "joint"
+    UNIFORM = "uniform"
+    METIS = "metis"
+    ALPA = "alpa"
     EP = "ep"
+    DEEPSPEED_MOE = "deepspeed-moe"
+    TUTEL = "tutel"
+    FSDP_EP = "fsdp-ep"
     DISTEP = "distep"
     HETERO_PP = "hetero-pp"
+    RANDOM = "random"
 
 
 class Mode(StrEnum):
@@ -33,9 +41,17 @@ class Mode(StrEnum):
 PURPOSE: dict[Planner, str] = {
     Planner.HAPMOE: "pipelines whose stages differ in everything, optimal by a bound",
     Planner.HETERMOE: "attention and experts on unlike GPUs",
+    Planner.JOINT: "both at once: any stage may take attention and experts apart",
+    Planner.UNIFORM: "the best Megatron plan with equal stages",
+    Planner.METIS: "unlike stages, expert sizes frozen",
+    Planner.ALPA: "the best pipeline if all GPUs were the slowest",
     Planner.EP: "experts over all GPUs",
+    Planner.DEEPSPEED_MOE: "experts over all GPUs with ZeRO",
+    Planner.TUTEL: "the same with exchanges in pieces",
+    Planner.FSDP_EP: "sharded parameters and experts over all GPUs",
     Planner.DISTEP: "hetermoe without overlap",
     Planner.HETERO_PP: "pipelines of single GPUs",
+    Planner.RANDOM: "the best of some random uniform plans",
 }
 """What each is, in a few words."""
 
@@ -87,10 +103,52 @@ def _hetermoe(scenario: "Scenario", request: Request) -> "Ranking":
     return plan(scenario, top=request.top)
 
 
+def _joint(scenario: "Scenario", request: Request) -> "Ranking":
+    from simmoe.planners.joint import joint
+
+    return joint(scenario, top=request.top)
+
+
+def _uniform(scenario: "Scenario", request: Request) -> "Ranking":
+    from simmoe.planners.uniform import uniform
+
+    return uniform(scenario, top=request.top)
+
+
+def _metis(scenario: "Scenario", request: Request) -> "Ranking":
+    from simmoe.planners.metis import metis
+
+    return metis(scenario, top=request.top)
+
+
+def _alpa(scenario: "Scenario", request: Request) -> "Ranking":
+    from simmoe.planners.alpa import alpa
+
+    return alpa(scenario, top=request.top)
+
+
 def _ep(scenario: "Scenario", request: Request) -> "Ranking":
     from simmoe.planners.baselines import expert_parallel
 
     return expert_parallel(scenario, top=request.top)
+
+
+def _deepspeed_moe(scenario: "Scenario", request: Request) -> "Ranking":
+    from simmoe.planners.published_systems import deepspeed_moe
+
+    return deepspeed_moe(scenario, top=request.top)
+
+
+def _tutel(scenario: "Scenario", request: Request) -> "Ranking":
+    from simmoe.planners.published_systems import tutel
+
+    return tutel(scenario, top=request.top)
+
+
+def _fsdp_ep(scenario: "Scenario", request: Request) -> "Ranking":
+    from simmoe.planners.published_systems import fsdp_ep
+
+    return fsdp_ep(scenario, top=request.top)
 
 
 def _distep(scenario: "Scenario", request: Request) -> "Ranking":
@@ -105,11 +163,25 @@ def _hetero_pp(scenario: "Scenario", request: Request) -> "Ranking":
     return hetero_pipeline(scenario, top=request.top)
 
 
+def _random(scenario: "Scenario", request: Request) -> "Ranking":
+    from simmoe.planners.random_plans import random_plans
+
+    return random_plans(scenario, top=request.top)
+
+
 # A function each: planners are imported when they are asked.
 _ANSWERS: "dict[Planner, Callable[[Scenario, Request], Ranking]]" = {
     Planner.HAPMOE: _hapmoe,
     Planner.HETERMOE: _hetermoe,
+    Planner.JOINT: _joint,
+    Planner.UNIFORM: _uniform,
+    Planner.METIS: _metis,
+    Planner.ALPA: _alpa,
     Planner.EP: _ep,
+    Planner.DEEPSPEED_MOE: _deepspeed_moe,
+    Planner.TUTEL: _tutel,
+    Planner.FSDP_EP: _fsdp_ep,
     Planner.DISTEP: _distep,
     Planner.HETERO_PP: _hetero_pp,
+    Planner.RANDOM: _random,
 }

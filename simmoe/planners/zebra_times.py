@@ -57,7 +57,7 @@ def block_kinds(chunk: Chunk, model: Model) -> list[tuple[Hashable, ...]]:
         kind = (model.layer(min(index, count - 1)), index >= count)
         blocks[-1].append(kind)
         if kind[0].moe:
-            blocks.append([kind])
+            blocks.append([("behind", *kind)])
     if chunk.head:
         blocks[-1].append("head")
     return [tuple(block) for block in blocks]

@@ -108,14 +108,12 @@ def _journeys(result: Result) -> Iterator[tuple[str, str, GroupShape, Node, Fabr
     group_of_device = [index for index, group in enumerate(cluster.groups) for _ in range(group.devices)]
     operations = result.timeline.graph.operations
     pairs = {(o.category, o.group) for o in operations if o.category in COLLECTIVES}
-    zebra = any(stage.experts is not None for stage in result.scenario.plan.stages)
-    if ("all_to_all", "ep") in pairs and not zebra and result.scenario.plan.dispatcher not in _LIBRARIES:
-        pairs.add(("all_gather", "ep"))  # of the counts, before a dispatch
-    wanted = sorted(pairs)
+    counts = ("all_to_all", "ep") in pairs and result.scenario.plan.dispatcher not in _LIBRARIES
     for rank in result.ranks:
         group = group_of_device[rank.first_rank]
         cost = StageCost(result.scenario, rank.stage, group, role=int(rank.role == "experts"))
-        for collective, kind in wanted:
+        gathered = {("all_gather", "ep")} if counts and not rank.role else set()  # of the counts, before a dispatch
+        for collective, kind in sorted(pairs | gathered):
             shape = cost.between_sides if kind == "ep" and cost.between_sides is not None else cost.shapes[kind]
             if shape.size > 1 and not (rank.role == "experts" and kind in _OF_ATTENTION):
                 cross = cluster.cross_group if shape.unlike else None

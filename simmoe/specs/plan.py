@@ -194,6 +194,11 @@ class Stage(Spec):
         return self.experts.micro_batches if self.experts is not None else 1
 
     @property
+    def width(self) -> int:
+        """Micro-batches of one sequence each that a pass needs at least: one a rank, or R of a zebra stage."""
+        return self.data_parallel * self.together
+
+    @property
     def expert_data_parallel(self) -> int:
         """Replicas of one expert shard in the stage."""
         return self.devices // (self.expert_parallel * self.expert_tensor_parallel)
@@ -288,11 +293,12 @@ class Plan(Spec):
 
     @property
     def widest(self) -> int:
-        """Data-parallel ranks of the stage that has most; what they take at a time is a micro-batch of the pipeline.
+        """Micro-batches that are a pass of the pipeline: data-parallel ranks x R of the stage that has most.
 
-        Each rank of a narrower stage takes several sequences for one of theirs.
+        A pass is the same sequences in all stages. Each micro-batch of a narrower stage has several sequences for one
+        of theirs.
         """
-        return max((stage.data_parallel for stage in self.stages), default=1)
+        return max((stage.width for stage in self.stages), default=1)
 
     @property
     def layerwise(self) -> bool:

@@ -161,14 +161,15 @@ def stage_problems(scenario: Scenario, stage: Stage) -> Iterator[str | None]:
         )
     elif stage.expert_parallel * stage.expert_tensor_parallel > 1:
         yield f"expert_parallel {stage.expert_parallel} needs experts, write 1"
-    widest = scenario.plan.widest if scenario.plan.stages else stage.data_parallel
-    yield divides(stage.data_parallel, "data_parallel", widest, "the largest data_parallel of a stage")
-    share = training.micro_batch_size * widest * stage.together
+    widest = scenario.plan.widest if scenario.plan.stages else stage.width
+    together = " x zebra micro_batches" if any(one.together > 1 for one in (stage, *scenario.plan.stages)) else ""
+    width = f"data_parallel{together}"
+    yield divides(stage.width, width, widest, f"the largest {width} of a stage")
+    share = training.micro_batch_size * widest
     if training.global_batch_size % share:
-        together = " x zebra micro_batches" if stage.together > 1 else ""
         yield (
             f"global_batch_size {training.global_batch_size} is not divisible by micro_batch_size x "
-            f"data_parallel{together} = {share}, change one of them"
+            f"{width} = {share}, change one of them"
         )
     parts = 2 * stage.context_parallel if stage.context_parallel > 1 else 1
     if training.sequence_length % parts:

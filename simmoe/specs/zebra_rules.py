@@ -153,28 +153,17 @@ def zebra_stages_fit_model(scenario: Scenario) -> str | None:
     return next((text for stage in zebra for text in stage_problems(scenario, stage) if text is not None), None)
 
 
-@rule("expanded", "plan.stages")
-def zebra_stages_are_alike(scenario: Scenario) -> str | None:
-    """In a pipeline all stages pass on equally large micro-batches."""
-    stages = scenario.plan.stages
-    if all(stage.experts is None for stage in stages):
-        return None
-    if any(stage.experts is None for stage in stages):
-        return "some stages are zebra stages and some are not, write experts for all or none"
-    if len({(stage.together, stage.data_parallel) for stage in stages}) > 1:
-        return "zebra stages differ in micro_batches or data_parallel, make them equal"
-    return None
-
-
 def _cut(scenario: Scenario, size: Callable[[Plan | Stage], int]) -> bool:
-    """Whether a parallel size is more than 1 in the plan or in any of its stages."""
-    parts: tuple[Plan | Stage, ...] = (scenario.plan, *scenario.plan.stages)
+    """Whether a parallel size is more than 1 in the plan or in any of its zebra stages."""
+    zebra = (stage for stage in scenario.plan.stages if stage.experts is not None)
+    parts: tuple[Plan | Stage, ...] = (scenario.plan, *zebra)
     return any(size(one) > 1 for one in parts)
 
 
 def _conflict(scenario: Scenario) -> tuple[str, str] | None:
     """The first thing that zebra parallelism does not go with, and what to write instead."""
     plan, stages = scenario.plan, scenario.plan.stages
+    zebra = [stage for stage in stages if stage.experts is not None]
     tensor = _cut(scenario, attrgetter("tensor_parallel"))
     found = (
         (plan.schedule not in _SCHEDULES, f"schedule {plan.schedule}", "1f1b or gpipe"),
@@ -187,7 +176,7 @@ def _conflict(scenario: Scenario) -> tuple[str, str] | None:
         (plan.sharding_group is not None, "sharding_group", "nothing"),
         (plan.overlap_moe_expert_parallel_comm, "overlap_moe_expert_parallel_comm", "false"),
         (plan.overlap_dispatch_backward_with_experts_wgrad, "overlap_dispatch_backward_with_experts_wgrad", "false"),
-        (any(stage.recompute.num_layers is not None for stage in stages), "recompute.num_layers", "nothing"),
+        (any(stage.recompute.num_layers is not None for stage in zebra), "recompute.num_layers", "nothing"),
         (scenario.routing.skewed, f"routing {scenario.routing.kind}", "balanced"),
         (bool(scenario.cluster.faults), "faults", "none"),
         (scenario.training.software.blocking_launches, "a stack of blocking launches", "another stack"),

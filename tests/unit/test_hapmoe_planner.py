@@ -6,7 +6,8 @@ import pytest
 
 from simmoe.errors import SpecError
 from simmoe.pipeline import run, stage_memory
-from simmoe.planners.hapmoe import hapmoe, shape_for
+from simmoe.planners.hapmoe import hapmoe
+from simmoe.planners.pipeline_candidates import shape_for
 from simmoe.planners.pipeline_search.brute import brute_force
 from simmoe.planners.pipeline_search.exact import search
 from simmoe.planners.pipeline_search.problem import held_bytes

@@ -169,12 +169,11 @@ STAGE_WISE = [
         ["8:3: plan.stages: stage 1: expert_devices 6 does not divide num_experts 8, choose 4 or 8"],
     ),
     (
-        (f"       experts: {{{SECOND}}}}}", "      }"),
-        ["8:3: plan.stages: some stages are zebra stages and some are not, write experts for all or none"],
-    ),
-    (
-        (SECOND, SECOND.replace("micro_batches: 4", "micro_batches: 2")),
-        ["8:3: plan.stages: zebra stages differ in micro_batches or data_parallel, make them equal"],
+        (SECOND, SECOND.replace("micro_batches: 4", "micro_batches: 3")),
+        [
+            "8:3: plan.stages: stage 1: data_parallel x zebra micro_batches 24 does not divide the largest "
+            "data_parallel x zebra micro_batches of a stage 32, choose 16 or 32"
+        ],
     ),
 ]
 
@@ -221,6 +220,19 @@ def test_copies_of_a_tensor_parallel_group_are_not_sent_twice(complaint):
 )
 def test_what_goes_together_is_accepted(load, override):
     assert load(overrides=[override], text=TEXT).plan.stages[0].experts is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "widths"),
+    [
+        ((f",\n       experts: {{{SECOND}}}}}", "}"), [32, 8]),
+        ((SECOND, SECOND.replace("micro_batches: 4", "micro_batches: 2")), [32, 16]),
+    ],
+)
+def test_stages_may_be_plain_or_take_other_shares_of_a_pass(load, change, widths):
+    plan = load(*stage_text(change), text=TEXT).plan
+    assert [stage.width for stage in plan.stages] == widths
+    assert plan.widest == 32
 
 
 def test_a_stage_without_experts_is_no_zebra_stage(complaint):

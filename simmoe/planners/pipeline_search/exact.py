@@ -64,6 +64,7 @@ def search(
     *,
     plans: int = 1,
     slack: float = 0.02,
+    below_s: float = math.inf,
 ) -> SearchResult:
     """The plans with the least bound of the step, over all problems.
 
@@ -79,12 +80,14 @@ def search(
         How many different plans are wanted.
     slack : float
         How much worse than the best the others may be, as a share of it.
+    below_s : float
+        Plans whose bound is not less are of no interest [s].
 
     Returns
     -------
     SearchResult
-        Empty plans if nothing fits. The k-th plan is the k-th best of all, as far as they lie within `slack` and, with
-        that pruning on, use no option that another one beats.
+        Empty plans if nothing fits, or nothing is of interest. The k-th plan is the k-th best of all, as far as they
+        lie within `slack` and, with that pruning on, use no option that another one beats.
 
     Raises
     ------
@@ -128,7 +131,8 @@ def search(
         check_pipeline(problem)
     settings, counts = _settings(problems, shape, prunings)
     starts = [first_plan(setting) if prunings.warm_start else None for setting in settings]
-    best = min((plan for plan in starts if plan), key=lambda plan: plan.seconds, default=None)
+    wanted = [plan for plan in starts if plan and plan.seconds < below_s]
+    best = min(wanted, key=lambda plan: plan.seconds, default=None)
     # The most promising problem first: what it finds spares the others much.
     hopes = [
         (plan.seconds if plan else np.inf, _least_seconds(setting), setting.problem.unit)
@@ -137,7 +141,7 @@ def search(
     settings = [settings[number] for number in sorted(range(len(settings)), key=hopes.__getitem__)]
     beams = (BEAM, 0) if prunings.warm_start else (0,)
     for beam, setting in product(beams, settings):
-        limit = best.seconds if best else np.inf
+        limit = best.seconds if best else below_s
         if prunings.bound and _least_seconds(setting) >= limit:
             continue
         found = run_levels(setting._replace(beam=beam), limit)
@@ -146,8 +150,10 @@ def search(
     if best is None or plans < 2:
         return SearchResult((best,) if best else (), counts)
     several: list[PipelinePlan] = []
-    limit = best.seconds * (1.0 + slack)
+    limit = min(best.seconds * (1.0 + slack), below_s)
     for setting in settings:
+        if prunings.bound and _least_seconds(setting) >= limit * SAFE:
+            continue
         found = run_levels(setting._replace(keep=plans), limit, narrow=False)
         several += [plan for plan in found.plans if plan.seconds <= limit * SAFE]
         counts = counts.added(found.counts)
