@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simmoe.cli import reproduce_report
 from simmoe.cli.options import JsonFile
 from simmoe.cli.reproduce_write import check_outputs, write_texts
 
 if TYPE_CHECKING:
-    from simmoe.explore.hetermoe import Sensitivity
-    from simmoe.explore.hetermoe_bench import Case, KeptBench, Measurement
-    from simmoe.explore.reproduction import Outcome
+    from simmoe.cli.reproduce_run import Simulated
+    from simmoe.explore.study import Study
+    from simmoe.explore.sweeps import Sensitivity
     from simmoe.specs.paper_rows_reader import PaperRow
 
 
@@ -21,6 +22,7 @@ class Paper(StrEnum):
     """Papers whose results can be reproduced."""
 
     HETERMOE = "hetermoe"
+    HAPMOE = "hapmoe"
 
 
 class Picture(StrEnum):
@@ -31,8 +33,13 @@ class Picture(StrEnum):
     PDF = "pdf"
 
 
+PaperName = Annotated[
+    Paper, typer.Argument(help="hetermoe (arXiv 2504.03871) or hapmoe (arXiv 2609.39350).", show_default=False)
+]
+
+
 def reproduce(
-    paper: Annotated[Paper, typer.Argument(help="The paper: hetermoe (arXiv 2504.03871).", show_default=False)],
+    paper: PaperName,
     row: Annotated[
         list[int] | None,
         typer.Option(metavar="N", help="Only this row of the table. May be given several times.", show_default=False),
@@ -59,32 +66,47 @@ def reproduce(
 
     Rows marked C were used to choose numbers of the model, rows marked T were not.
     """
-    from simmoe.cli.reproduce_assignment import compare_assignments
-    from simmoe.explore.hetermoe import overfull
+    from simmoe.cli.reproduce_run import simulated, swept_over
     from simmoe.explore.reproduction import missed
 
     if assignment:
-        _alone(row=row, plot=plot, sensitivity=sensitivity)
-        compare_assignments(paper, csv, json, jobs)
+        _compare_assignments(paper, csv, json, jobs, row=row, plot=plot, sensitivity=sensitivity)
         return
     table = _rows(paper, row or [])
     check_outputs(csv, json, plot)
-    known, simulator, found = _simulated(table, jobs, figures=plot is not None)
-    drawn = _draw(table, simulator, plot, plot_format)
-    swept = _sweep(table, found, jobs) if sensitivity else ()
-    if not _write(paper, found, swept, csv, json):
-        _report(found, swept, overfull(known), [*drawn, *(Path(file) for file in (csv, json) if file is not None)])
-    if missed(found):
+    study = _study(paper)
+    found = simulated(study, table, jobs, figures=plot is not None)
+    drawn = _draw(study, table, found.bench, plot, plot_format)
+    swept = swept_over(study, table, found, jobs) if sensitivity else ()
+    if not _write(study, found, swept, csv, json):
+        files = [*drawn, *(Path(file) for file in (csv, json) if file is not None)]
+        reproduce_report.print_all(study, found, swept, files)
+    if missed(found.outcomes):
         raise typer.Exit(1)
 
 
-def _alone(**options: object) -> None:
-    """Refuse what does not go with the comparison of assignments."""
+def _study(paper: Paper) -> "Study":
+    """What is known of a paper."""
+    if paper is Paper.HAPMOE:
+        from simmoe.explore import hapmoe
+
+        return hapmoe.STUDY
+    from simmoe.explore import hetermoe
+
+    return hetermoe.STUDY
+
+
+def _compare_assignments(paper: Paper, csv: Path | None, json: str | None, jobs: int, **options: object) -> None:
+    """The other table, of a paper that assigns experts; refuses what does not go with it."""
+    from simmoe.cli.reproduce_assignment import compare_assignments
     from simmoe.errors import SpecError
 
+    if paper is not Paper.HETERMOE:
+        raise SpecError([f"--assignment: {paper} moves no experts, write simmoe reproduce hetermoe --assignment"])
     given = [f"--{name}" for name, value in options.items() if value]
     if given:
         raise SpecError([f"--assignment: has a table of its own, remove {' and '.join(given)}"])
+    compare_assignments(paper, csv, json, jobs)
 
 
 def _rows(paper: str, wanted: Sequence[int]) -> "tuple[PaperRow, ...]":
@@ -100,77 +122,33 @@ def _rows(paper: str, wanted: Sequence[int]) -> "tuple[PaperRow, ...]":
     return tuple(one for one in table if not wanted or one.row in wanted)
 
 
-def _simulated(
-    table: "Sequence[PaperRow]", jobs: int, *, figures: bool
-) -> "tuple[dict[Case, Measurement], KeptBench, tuple[Outcome, ...]]":
-    """The runs that rows and figures need, a bench that knows them, and the rows beside what was simulated."""
-    from simmoe.cli.reproduce_run import measured
-    from simmoe.explore.hetermoe import cases_for, outcomes
-    from simmoe.explore.hetermoe_bench import AS_SHIPPED
-    from simmoe.explore.hetermoe_systems import bench
-
-    known = measured(cases_for(table, figures=figures), jobs, AS_SHIPPED)
-    simulator = bench(known)
-    return known, simulator, outcomes(table, simulator)
-
-
-def _draw(table: "Sequence[PaperRow]", simulator: "KeptBench", folder: Path | None, picture: Picture) -> list[Path]:
+def _draw(
+    study: "Study", table: "Sequence[PaperRow]", bench: object, folder: Path | None, picture: Picture
+) -> list[Path]:
     """Draw the figures of the rows; the files."""
     if folder is None:
         return []
-    from simmoe.explore.hetermoe import charts
     from simmoe.report.charts import write_chart
 
     drawn = []
-    for chart in charts(table, simulator):
+    for chart in study.charts(table, bench):
         drawn.append(folder / f"{chart.name}.{picture.value}")
         write_chart(chart, drawn[-1])
     return drawn
 
 
-def _sweep(table: "Sequence[PaperRow]", shipped: "Sequence[Outcome]", jobs: int) -> "tuple[Sensitivity, ...]":
-    """The same rows under every other setting."""
-    from simmoe.cli.reproduce_run import measured
-    from simmoe.explore.hetermoe import SWEEPS, cases_for, outcomes, sensitivity
-    from simmoe.explore.hetermoe_bench import AS_SHIPPED
-    from simmoe.explore.hetermoe_systems import bench
-
-    cases, swept = cases_for(table), []
-    for _, settings in SWEEPS:
-        for setting in settings:
-            found = shipped
-            if setting.assumptions != AS_SHIPPED:
-                known = measured(cases, jobs, setting.assumptions, f"{setting.name} {setting.value}")
-                found = outcomes(table, bench(known, setting.assumptions))
-            swept.append(sensitivity(setting, found, shipped))
-    return tuple(swept)
-
-
 def _write(
-    paper: str, found: "Sequence[Outcome]", swept: "Sequence[Sensitivity]", csv: Path | None, json: str | None
+    study: "Study", found: "Simulated", swept: "Sequence[Sensitivity]", csv: Path | None, json: str | None
 ) -> bool:
     """Write the files asked for; whether one of them went to the screen, instead of the report."""
-    from simmoe.explore.hetermoe import headlines, sweep_entries
     from simmoe.explore.reproduction import csv_text, json_text
+    from simmoe.explore.sweeps import sweep_entries
 
+    steady = [one for one in found.outcomes if one.row.row not in study.unsteady]
     texts = {}
     if csv is not None:
-        texts[str(csv)] = csv_text(found)
+        texts[str(csv)] = csv_text(steady)
     if json is not None:
-        extra = {"headlines": headlines(found)} | ({"sensitivity": sweep_entries(swept)} if swept else {})
-        texts[json] = json_text(paper, found, extra)
+        extra = {"headlines": study.headlines(steady), **study.entries(found.known)}
+        texts[json] = json_text(study.paper, steady, extra | ({"sensitivity": sweep_entries(swept)} if swept else {}))
     return write_texts(texts)
-
-
-def _report(found: "Sequence[Outcome]", swept: "Sequence[Sensitivity]", large: str, written: Sequence[Path]) -> None:
-    """Print the tables."""
-    from simmoe.cli import reproduce_report
-
-    reproduce_report.print_rows(found)
-    reproduce_report.print_headlines(found)
-    reproduce_report.print_misses(found)
-    if swept:
-        reproduce_report.print_sensitivity(swept)
-    reproduce_report.print_memory(large)
-    reproduce_report.print_score(found)
-    reproduce_report.print_written(written)

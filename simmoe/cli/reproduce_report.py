@@ -4,21 +4,45 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simmoe.cli.screen import console, heading, indented, percent, table
 
 if TYPE_CHECKING:
-    from simmoe.explore.hetermoe import Sensitivity
+    from simmoe.cli.reproduce_run import Simulated
     from simmoe.explore.reproduction import Outcome, Value
+    from simmoe.explore.study import Sheet, Study
+    from simmoe.explore.sweeps import Sensitivity
     from simmoe.specs.paper_rows_reader import PaperRow
 
 
-def print_rows(found: "Sequence[Outcome]") -> None:
+def print_all(study: "Study", found: "Simulated", swept: "Sequence[Sensitivity]", written: Sequence[Path]) -> None:
+    """Print the tables of a reproduction.
+
+    Parameters
+    ----------
+    study : Study
+    found : Simulated
+    swept : sequence of Sensitivity
+    written : sequence of Path
+        Files that were written.
+    """
+    print_rows(study.title, found.outcomes)
+    print_misses(found.outcomes)
+    if swept:
+        print_sensitivity(swept)
+        print_sheets(study.swept_sheets(swept))
+    print_sheets(study.sheets(found.known))
+    print_headlines(study.headlines(found.outcomes))
+    print_score(found.outcomes)
+    print_written(written)
+
+
+def print_rows(title: str, found: "Sequence[Outcome]") -> None:
     """One line a value, row by row."""
     screen = console()
     remark = "C = chosen to agree, T = test, R = reported; strict = before tolerances were widened; * = derived"
-    screen.print(heading("HeterMoE, arXiv 2504.03871", remark))
+    screen.print(heading(title, remark))
     lines = table(
         "row", "", "what", "paper", "simulated", "off by", "allowed", "", "strict", right="rllrrrrll", grow="what"
     )
@@ -86,11 +110,8 @@ def verdicts(one: "Outcome") -> tuple[str, str]:
     return "yes" if one.within else "NO", "yes" if one.within_strict else "NO"
 
 
-def print_headlines(found: "Sequence[Outcome]") -> None:
+def print_headlines(claims: Sequence[dict[str, Any]]) -> None:
     """What becomes of the claims of the abstract, those whose rows were simulated."""
-    from simmoe.explore.hetermoe import headlines
-
-    claims = headlines(found)
     if not claims:
         return
     screen = console()
@@ -98,8 +119,19 @@ def print_headlines(found: "Sequence[Outcome]") -> None:
     lines = table("claim", "paper", "simulated", "", right="lrrl")
     for claim in claims:
         inside = "yes" if claim["within"] else "NO"
-        lines.add_row(claim["claim"], f"{claim['published']:g}", shown(claim["simulated"] or math.nan), inside)
+        lines.add_row(claim["claim"], printed(claim["published"]), shown(claim["simulated"] or math.nan), inside)
     screen.print(indented(lines))
+
+
+def printed(value: "Value") -> str:
+    """A published value, or an interval in words.
+
+    Examples
+    --------
+    >>> printed(2.29), printed("1.55..1.95")
+    ('2.29', '1.55..1.95')
+    """
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def print_misses(found: "Sequence[Outcome]") -> None:
@@ -131,12 +163,15 @@ def print_sensitivity(swept: "Sequence[Sensitivity]") -> None:
     screen.print(indented(lines))
 
 
-def print_memory(large: str) -> None:
-    """Runs that the estimate of memory would have refused."""
-    if large:
-        screen = console()
-        screen.print(heading("Memory", "runs of the paper beyond the doubt of the estimate, simulated all the same"))
-        screen.print(indented(large))
+def print_sheets(sheets: "Sequence[Sheet]") -> None:
+    """Tables of a paper's own."""
+    screen = console()
+    for sheet in sheets:
+        screen.print(heading(sheet.title, sheet.remark))
+        lines = table(*sheet.columns, right=sheet.align) if sheet.columns else table("")
+        for line in sheet.lines:
+            lines.add_row(*line)
+        screen.print(indented(lines))
 
 
 def print_score(found: "Sequence[Outcome]") -> None:

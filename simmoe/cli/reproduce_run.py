@@ -3,38 +3,97 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from simmoe.cli.validate_run import pool_of
 
 if TYPE_CHECKING:
-    from simmoe.explore.hetermoe_bench import Assumptions, Case, Measurement
+    from simmoe.explore.reproduction import Outcome
+    from simmoe.explore.study import Study
+    from simmoe.explore.sweeps import Sensitivity
+    from simmoe.specs.paper_rows_reader import PaperRow
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-_SLOWEST_FIRST = ("hetero-pp", "zebra", "distep", "ep-ideal", "ep")
+
+class Simulated(NamedTuple):
+    """The runs that rows and figures need.
+
+    Attributes
+    ----------
+    known : dict
+        Case -> measurement, of the paper's own classes.
+    bench : object
+        Knows them.
+    outcomes : tuple of Outcome
+        The rows beside what was simulated.
+    """
+
+    known: dict[Any, Any]
+    bench: Any
+    outcomes: "tuple[Outcome, ...]"
+
+
+def simulated(study: "Study", table: "Sequence[PaperRow]", jobs: int, *, figures: bool) -> Simulated:
+    """Make the runs of rows, as shipped.
+
+    Parameters
+    ----------
+    study : Study
+    table : sequence of PaperRow
+    jobs : int
+        Processes; 1 = simulate in this one.
+    figures : bool
+        Also the runs of the figures.
+    """
+    known = measured(study, study.cases_for(table, figures=figures), jobs, study.as_shipped)
+    bench = study.bench(known, study.as_shipped)
+    return Simulated(known, bench, study.outcomes(table, bench))
 
 
 def measured(
-    cases: "Sequence[Case]", jobs: int, assumptions: "Assumptions", what: str = "simulating"
-) -> "dict[Case, Measurement]":
+    study: "Study", cases: Sequence[Any], jobs: int, assumptions: Any, what: str = "simulating"
+) -> dict[Any, Any]:
     """The measurement of each case, in order, with a progress bar if the error stream is a terminal.
 
     Parameters
     ----------
-    cases : sequence of Case
+    study : Study
+    cases : sequence
     jobs : int
         Processes; 1 = simulate in this one.
-    assumptions : Assumptions
+    assumptions : NamedTuple
     what : str
         Stands before the bar.
     """
-    from simmoe.explore.hetermoe_systems import measure
-
-    order = sorted(cases, key=lambda case: _SLOWEST_FIRST.index(case.system))
-    found = side_by_side(partial(measure, assumptions=assumptions), order, jobs, what)
+    found = side_by_side(partial(study.measure, assumptions=assumptions), study.slowest_first(cases), jobs, what)
     return {case: found[case] for case in cases}
+
+
+def swept_over(study: "Study", table: "Sequence[PaperRow]", shipped: Simulated, jobs: int) -> "tuple[Sensitivity, ...]":
+    """The same rows under every other setting; runs that a setting does not touch are not repeated.
+
+    Parameters
+    ----------
+    study : Study
+    table : sequence of PaperRow
+    shipped : Simulated
+    jobs : int
+    """
+    from simmoe.explore.sweeps import sensitivity
+
+    cases, swept = study.cases_for(table), []
+    for _, settings in study.sweeps:
+        for setting in settings:
+            assumptions, found = setting.assumptions, shipped.outcomes
+            if assumptions != study.as_shipped:
+                kept = {case: shipped.known[case] for case in cases if study.unaffected(case, assumptions)}
+                rest = [case for case in cases if case not in kept]
+                known = kept | measured(study, rest, jobs, assumptions, f"{setting.name} {setting.value}")
+                found = study.outcomes(table, study.bench(known, assumptions))
+            swept.append(sensitivity(setting, found, shipped.outcomes))
+    return tuple(swept)
 
 
 def side_by_side(work: Callable[[Item], Answer], items: Sequence[Item], jobs: int, what: str) -> dict[Item, Answer]:

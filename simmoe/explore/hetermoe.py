@@ -1,18 +1,21 @@
 """Reproduce HeterMoE: which runs its rows need, what they amount to, what its headlines become."""
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+from simmoe.explore import hetermoe_systems
 from simmoe.explore.hetermoe_bench import AS_SHIPPED, Assumptions, Bench, Case, K, KeptBench, Measurement, cases_of
 from simmoe.explore.hetermoe_charts import FIGURES, Figure, printed
 from simmoe.explore.hetermoe_rows import QUESTIONS
-from simmoe.explore.reproduction import Outcome, Score, Value, score
+from simmoe.explore.reproduction import Headline, Outcome, headline_entries
+from simmoe.explore.study import Sheet, Study
+from simmoe.explore.sweeps import Setting
 from simmoe.report.charts import Chart
 from simmoe.report.league_memory import MARGIN
 from simmoe.specs.paper_rows_reader import PaperRow, paper_rows
 
 PAPER = "hetermoe"
+_SLOWEST_FIRST = ("hetero-pp", "zebra", "distep", "ep-ideal", "ep")
 
 # Why a value is off, where the reason is known and does not depend on how far it is off.
 _NO_LOSS = (
@@ -32,13 +35,6 @@ EXPLANATIONS: Mapping[str, str] = {
 }
 
 
-class Headline(NamedTuple):
-    """A claim of the abstract, and the row whose value it is."""
-
-    claim: str
-    row: str
-
-
 HEADLINES = (
     Headline("up to 2.3x over EP", "13.d2-32k"),
     Headline("1.4x over EP (Ideal)", "16.max"),
@@ -48,22 +44,7 @@ HEADLINES = (
 
 def headlines(found: Iterable[Outcome]) -> list[dict[str, Any]]:
     """The claims whose rows are among the outcomes, as entries of a JSON object; no number is None."""
-    known = {one.row.id: one for one in found}
-    return [
-        {
-            "claim": claim,
-            "row": row,
-            "published": known[row].row.bounds[0],
-            "simulated": _number(known[row].simulated),
-            "within": known[row].within,
-        }
-        for claim, row in HEADLINES
-        if row in known
-    ]
-
-
-def _number(value: Value) -> float | None:
-    return value if isinstance(value, float) and math.isfinite(value) else None
+    return headline_entries(HEADLINES, found)
 
 
 def cases_for(table: Iterable[PaperRow], *, figures: bool = False) -> tuple[Case, ...]:
@@ -80,6 +61,27 @@ def cases_for(table: Iterable[PaperRow], *, figures: bool = False) -> tuple[Case
     if figures:
         needed |= dict.fromkeys(cases_of(_drawing(figure) for figure in figures_of(kept)))
     return tuple(needed)
+
+
+def slowest_first(cases: Iterable[Case]) -> list[Case]:
+    """The order in which cases are run, so that none is waited for alone."""
+    return sorted(cases, key=lambda case: _SLOWEST_FIRST.index(case.system))
+
+
+def measure(case: Case, assumptions: Assumptions) -> Measurement:
+    """The best plan of a system for a case, see `simmoe.explore.hetermoe_systems`."""
+    return hetermoe_systems.measure(case, assumptions)
+
+
+def unaffected(case: Case, assumptions: Assumptions) -> bool:
+    """Whether a case runs under assumptions as it does as shipped."""
+    return assumptions == AS_SHIPPED
+
+
+def sheets(known: Mapping[Case, Measurement]) -> tuple[Sheet, ...]:
+    """Runs that the estimate of memory would have refused."""
+    large, remark = overfull(known), "runs of the paper beyond the doubt of the estimate, simulated all the same"
+    return (Sheet("Memory", remark, (), "", ((large,),)),) if large else ()
 
 
 def outcomes(table: Iterable[PaperRow], bench: KeptBench) -> tuple[Outcome, ...]:
@@ -143,14 +145,6 @@ def charts(table: Iterable[PaperRow], bench: KeptBench) -> tuple[Chart, ...]:
     return tuple(figure.draw(bench, values) for figure in figures_of(table))
 
 
-class Setting(NamedTuple):
-    """One set of assumptions of a sweep, and what it changes."""
-
-    name: str
-    value: str
-    assumptions: Assumptions
-
-
 # One at a time around the database's values, which are in the middle.
 SWEEPS: tuple[tuple[str, tuple[Setting, ...]], ...] = (
     (
@@ -171,59 +165,18 @@ SWEEPS: tuple[tuple[str, tuple[Setting, ...]], ...] = (
     ),
 )
 
-
-class Sensitivity(NamedTuple):
-    """What one setting makes of the rows.
-
-    Attributes
-    ----------
-    setting : Setting
-    tests, calibration : Score
-    gained, lost : tuple of str
-        Ids that are inside their tolerance here and not in the shipped setting, and the reverse.
-    """
-
-    setting: Setting
-    tests: Score
-    calibration: Score
-    gained: tuple[str, ...]
-    lost: tuple[str, ...]
-
-    @property
-    def shipped(self) -> bool:
-        """The setting is the shipped one."""
-        return self.setting.assumptions == AS_SHIPPED
-
-
-def sensitivity(setting: Setting, found: Sequence[Outcome], shipped: Sequence[Outcome]) -> Sensitivity:
-    """Compare the rows under a setting with those as shipped.
-
-    Parameters
-    ----------
-    setting : Setting
-    found, shipped : sequence of Outcome
-        The same rows in the same order.
-    """
-    pairs = [(one, base) for one, base in zip(found, shipped, strict=True) if one.row.use != "R"]
-    return Sensitivity(
-        setting,
-        score(found, "T"),
-        score(found, "C"),
-        tuple(one.row.id for one, base in pairs if one.within and not base.within),
-        tuple(one.row.id for one, base in pairs if base.within and not one.within),
-    )
-
-
-def sweep_entries(swept: Iterable[Sensitivity]) -> list[dict[str, Any]]:
-    """The sweep as entries of a JSON object."""
-    return [
-        {
-            "assumption": one.setting.name,
-            "value": one.setting.value,
-            "T": one.tests._asdict(),
-            "C": one.calibration._asdict(),
-            "gained": list(one.gained),
-            "lost": list(one.lost),
-        }
-        for one in swept
-    ]
+STUDY = Study(
+    paper=PAPER,
+    title="HeterMoE, arXiv 2504.03871",
+    as_shipped=AS_SHIPPED,
+    sweeps=SWEEPS,
+    cases_for=cases_for,
+    slowest_first=slowest_first,
+    measure=measure,
+    unaffected=unaffected,
+    bench=hetermoe_systems.bench,
+    outcomes=outcomes,
+    headlines=headlines,
+    charts=charts,
+    sheets=sheets,
+)

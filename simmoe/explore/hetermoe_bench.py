@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
+from simmoe.explore.asking import Kept
+
 K = 1024  # "4K" tokens are 4,096
 
 System = Literal["zebra", "ep", "distep", "ep-ideal", "hetero-pp"]
@@ -98,7 +100,7 @@ class Bench(Protocol):
         """Time of an attention block over that of the experts behind it, no experts moved, no head: T_A/T_E [1]."""
 
 
-class KeptBench:
+class KeptBench(Kept[Case, Measurement]):
     """A bench that runs each case once and remembers who was asked for.
 
     Parameters
@@ -118,17 +120,9 @@ class KeptBench:
         balance: Callable[[str, str, int], float],
         known: Mapping[Case, Measurement] | None = None,
     ) -> None:
-        self._run, self._module_s, self._balance = run, module_s, balance
-        self._known = dict(known or {})
+        super().__init__(run, known)
+        self._module_s, self._balance = module_s, balance
         self._other: dict[tuple[str, str, int], float] = {}
-        self.asked: dict[Case, Measurement] = {}
-
-    def measure(self, case: Case) -> Measurement:
-        """The kept measurement, or a new one."""
-        if case not in self._known:
-            self._known[case] = self._run(case)
-        found = self.asked[case] = self._known[case]
-        return found
 
     def module_s(self, part: Part, accelerator: str, length: int) -> float:
         """As in `Bench`, kept."""

@@ -126,6 +126,39 @@ def missed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     return tuple(one for one in outcomes if one.row.use == "T" and not one.within)
 
 
+class Headline(NamedTuple):
+    """A claim of an abstract, and the row whose value it is."""
+
+    claim: str
+    row: str
+
+
+def headline_entries(claims: Iterable[Headline], found: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """The claims whose rows are among the outcomes, as entries of a JSON object; no number is None."""
+    known = {one.row.id: one for one in found}
+    return [
+        {
+            "claim": claim,
+            "row": row,
+            "published": _printed(known[row].row),
+            "simulated": _number(known[row].simulated),
+            "within": known[row].within,
+        }
+        for claim, row in claims
+        if row in known
+    ]
+
+
+def _printed(row: PaperRow) -> Value:
+    """What is published: a number, or an interval in words."""
+    low, high = row.bounds
+    return low if low == high else row.published
+
+
+def _number(value: Value) -> float | None:
+    return value if isinstance(value, float) and math.isfinite(value) else None
+
+
 def _fields(one: Outcome) -> tuple[Any, ...]:
     """The cells of `CSV_COLUMNS`; None where there is no number."""
     row, error = one.row, one.error

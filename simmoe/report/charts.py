@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _SHAPES = "osD^vP"
 _WIDTH, _HEIGHT, _LEGEND = 3.6, 2.9, 0.5  # inch of a panel, and of the line of the legend
 _COLUMNS = 3
+_BARS = 0.8  # of the distance between two names
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class Panel:
     series : tuple of Series
     level : float or None
         Where a thin line crosses the panel, such as 1 for ratios.
+    names : tuple of str
+        Of the places 0, 1, ... of x: then the series are bars side by side.
     """
 
     title: str
@@ -57,6 +60,7 @@ class Panel:
     y_label: str
     series: tuple[Series, ...]
     level: float | None = 1.0
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,8 @@ def chart_figure(chart: Chart) -> "Figure":
     except ImportError as error:
         raise SimmoeError('a picture needs matplotlib, install it with: pip install "simmoe[plot]"') from error
     columns = 2 if len(chart.panels) == 4 else min(_COLUMNS, len(chart.panels))  # no row is left nearly empty
+    if any(panel.names for panel in chart.panels):
+        columns = 1  # bars want width
     rows = math.ceil(len(chart.panels) / columns)
     figure = Figure(figsize=(_WIDTH * max(columns, 2), _HEIGHT * rows + 2 * _LEGEND), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
@@ -117,7 +123,8 @@ def chart_figure(chart: Chart) -> "Figure":
     for axes in list(grid.flat)[len(chart.panels) :]:
         axes.set_axis_off()
     figure.suptitle(chart.title, fontsize=11)
-    _legend(figure, labels, published=any(one.published for panel in chart.panels for one in panel.series))
+    marked = any(one.published for panel in chart.panels for one in panel.series)
+    _legend(figure, labels, published=marked, bars=any(panel.names for panel in chart.panels))
     return figure
 
 
@@ -131,28 +138,51 @@ def _style(place: int) -> tuple[Any, str]:
 def _draw(axes: "Axes", panel: Panel, labels: Sequence[str]) -> None:
     if panel.level is not None:
         axes.axhline(panel.level, color="#999999", linewidth=0.7, zorder=0)
-    for series in panel.series:
+    for place, series in enumerate(panel.series):
         colour, shape = _style(labels.index(series.label))
+        if panel.names:
+            _draw_bars(axes, series, colour, place, len(panel.series))
+            continue
         axes.plot(series.x, series.y, color=colour, marker=shape, markersize=4, linewidth=1.3)
         for x, y in series.published:
             axes.plot([x], [y], color=colour, marker=shape, markersize=9, markerfacecolor="none", linestyle="none")
     axes.set_title(panel.title, loc="left", fontsize=9)
     axes.set_xlabel(panel.x_label, fontsize=8)
     axes.set_ylabel(panel.y_label, fontsize=8)
-    axes.set_xticks(sorted({x for series in panel.series for x in series.x}))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.tick_params(labelsize=7)
+    _ticks(axes, panel)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _legend(figure: "Figure", labels: Sequence[str], *, published: bool) -> None:
+def _draw_bars(axes: "Axes", series: Series, colour: Any, place: int, of: int) -> None:
+    """A series as bars, beside those of the others."""
+    width = _BARS / of
+    shift = (place - (of - 1) / 2) * width
+    axes.bar([x + shift for x in series.x], series.y, width, color=colour)
+    for x, y in series.published:  # black, to be seen on a bar of the same colour
+        axes.plot([x + shift], [y], color="black", marker="o", markersize=7, markerfacecolor="none", linestyle="none")
+
+
+def _ticks(axes: "Axes", panel: Panel) -> None:
+    """Numbers at the points of lines, names under bars."""
+    axes.tick_params(labelsize=7)
+    if panel.names:
+        axes.set_xticks(range(len(panel.names)), panel.names)
+        axes.set_xlim(-0.6, len(panel.names) - 0.4)
+        return
+    axes.set_xticks(sorted({x for series in panel.series for x in series.x}))
+    axes.xaxis.set_major_formatter("{x:g}")
+
+
+def _legend(figure: "Figure", labels: Sequence[str], *, published: bool, bars: bool) -> None:
     """One line of labels below the title; hollow marks are explained once."""
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-    handles = []
+    handles: list[Line2D | Patch] = []
     for place, label in enumerate(labels):
         colour, shape = _style(place)
-        handles.append(Line2D([], [], color=colour, marker=shape, markersize=4, linewidth=1.3, label=label))
+        line = Line2D([], [], color=colour, marker=shape, markersize=4, linewidth=1.3, label=label)
+        handles.append(Patch(color=colour, label=label) if bars else line)
     if published:
         hollow = Line2D([], [], color="#444444", label="published", marker="o", markersize=9, markerfacecolor="none")
         hollow.set_linestyle("none")

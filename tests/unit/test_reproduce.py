@@ -17,13 +17,12 @@ from simmoe.explore.hetermoe import (
     headlines,
     outcomes,
     overfull,
-    sensitivity,
-    sweep_entries,
 )
 from simmoe.explore.hetermoe_bench import AS_SHIPPED, Assumptions, Case, K, KeptBench, Measurement, cases_of
 from simmoe.explore.hetermoe_scenarios import TOKENS_PER_DEVICE, batch_of, cluster_of, model_of, scenario_of
 from simmoe.explore.hetermoe_systems import measure
 from simmoe.explore.reproduction import Outcome, csv_text, json_text, missed, score
+from simmoe.explore.sweeps import sensitivity, sweep_entries
 from simmoe.report.charts import write_chart
 from simmoe.report.league_memory import MARGIN
 from simmoe.specs.data_folders import data_root

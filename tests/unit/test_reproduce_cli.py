@@ -79,7 +79,9 @@ def test_sensitivity(simmoe: Simmoe, monkeypatch: pytest.MonkeyPatch):
         (("hetermoe", "--row", "24"), "--row: hetermoe has no row 24, write one from 1 to 23\n"),
         (("hetermoe", "--csv", "-", "--json", "-"), "both to the screen"),
         (("hetermoe", "--row", "4", "--csv", "none/a.csv"), "folder none does not exist"),
-        (("hapmoe",), "'hapmoe' is not"),
+        (("hapmoe", "--row", "23"), "--row: hapmoe has no row 23, write one from 24 to 34\n"),
+        (("hapmoe", "--assignment"), "--assignment: hapmoe moves no experts"),
+        (("fastmoe",), "'fastmoe' is not"),
     ],
 )
 def test_wrong_words(simmoe: Simmoe, arguments: tuple[str, ...], sentence: str):
