@@ -39,6 +39,8 @@ def canonical(plan: Plan, *, moe: bool = True) -> Plan:
         changes |= {"sequence_parallel": True, "tp_comm_overlap": False}
     if plan.schedule != "interleaved":
         changes["microbatch_group_size"] = None
+    if not plan.optimizer_offload_fraction:
+        changes["overlap_cpu_optimizer_d2h_h2d"] = True
     if plan.sharding in {"none", "zero2"}:
         changes["overlap_param_gather"] = True
     if not moe:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from simmoe.cost.operators import Collective, CollectiveName, GroupName, MemoryBound, Operator
+from simmoe.cost.operators import Collective, CollectiveName, GroupName, HostUpdate, MemoryBound, Operator
 from simmoe.specs.plan import Plan
 from simmoe.specs.workload import Training
 
@@ -23,6 +23,8 @@ _BUFFER_TRAFFIC = 12
 GRADIENT_TRAFFIC = {"fused": (0, 0), "unfused": (6, 10), "flat": (8, 18), "per_parameter": (4, 6)}
 # FSDP2 copies gathered 16-bit parameters out of the buffer of the collective; FSDP1 gathers them in place.
 GATHER_TRAFFIC = {"per_parameter": 4}
+HOST_UPDATE = "optimizer.host"
+"""Name of the operator that the host runs."""
 
 
 class Weights(NamedTuple):
@@ -104,8 +106,8 @@ def gather_parameters(weights: Weights, plan: Plan) -> list[Operator]:
     ]
 
 
-def optimizer_step(weights: Weights, plan: Plan, training: Training, dp: int, edp: int) -> Operator:
-    """What a rank does to its gradients and parameters once a step: scale, clip, update, zero.
+def optimizer_step(weights: Weights, plan: Plan, training: Training, dp: int, edp: int) -> list[Operator]:
+    """What a rank does to its gradients and parameters once a step: scale, clip, update, zero; then what its host does.
 
     Parameters
     ----------
@@ -119,8 +121,15 @@ def optimizer_step(weights: Weights, plan: Plan, training: Training, dp: int, ed
     sharded = plan.sharding != "none"
     owned = weights.dense / (dp if sharded else 1) + weights.expert / (edp if sharded else 1)
     held = owned if plan.layerwise else weights.dense + weights.expert
-    moved = owned * (traffic + _CLIP_TRAFFIC) + held * _BUFFER_TRAFFIC
-    return Operator("optimizer", "optimizer", MemoryBound("optimizer", moved))
+    away = plan.optimizer_offload_fraction
+    moved = owned * ((1.0 - away) * traffic + _CLIP_TRAFFIC) + held * _BUFFER_TRAFFIC
+    found = [Operator("optimizer", "optimizer", MemoryBound("optimizer", moved))]
+    if away:
+        gradient = 4.0 if training.gradient_dtype == "fp32" else 2.0
+        weight = float(training.precision.activation_bytes)
+        work = HostUpdate(owned * away, gradient, weight, plan.overlap_cpu_optimizer_d2h_h2d)
+        found.append(Operator(HOST_UPDATE, "optimizer", work))
+    return found
 
 
 def _parts(weights: Weights, plan: Plan) -> list[tuple[str, GroupName, float]]:

@@ -66,9 +66,10 @@ def rank_memory(scenario: Scenario, stage: Stage, in_flight: Sequence[int]) -> R
     that share the distributed optimizer (dp x cp for dense, edp for expert parameters; Rajbhandari et al. 2020,
     arXiv 1910.02054, section 3.1). Activations are the sum of `Operator.saved` over the operators that are not
     recomputed; full recomputation keeps the input of each layer (Korthikanti et al. 2022, arXiv 2205.05198, table 2).
-    Valid for the caching allocator without offloading; fragmentation is one factor of the software stack. Under
-    skewed routing the rank is the worst one: activations are those of its layers and micro-batches in flight together,
-    buffers those of its most loaded layer. Copies of experts cost weights and gradients, no optimizer state.
+    What the host keeps of the optimizer is not counted. Valid for the caching allocator, without activations on the
+    host; fragmentation is one factor of the software stack. Under skewed routing the rank is the worst one: activations
+    are those of its layers and micro-batches in flight together, buffers those of its most loaded layer. Copies of
+    experts cost weights and gradients, no optimizer state.
     """
     training, plan = scenario.training, scenario.plan
     shard = shard_of(stage, plan, training, scenario.routing)
@@ -146,9 +147,10 @@ def _sharded_state(scenario: Scenario, stage: Stage, parameters: RankParameters)
 
 def optimizer_bytes(parameters: RankParameters, stage: Stage, scenario: Scenario) -> float:
     """Master weights and moments of the parameters a rank updates [B]."""
-    per_parameter = _MASTER_AND_MOMENTS[scenario.training.optimizer]
+    per_parameter: float = _MASTER_AND_MOMENTS[scenario.training.optimizer]
     if scenario.training.precision.activation_bytes == 4:
         per_parameter -= 4  # the weights are their own masters
+    per_parameter *= 1.0 - scenario.plan.optimizer_offload_fraction
     if scenario.plan.sharding == "none":
         return parameters.total * per_parameter
     dense = parameters.dense / stage.shards

@@ -11,8 +11,9 @@ from simmoe.cost.device import device_of, kernel_time
 from simmoe.cost.exchange import bipartite_shape, bipartite_time, exchange_time
 from simmoe.cost.faults import Effects, effects_on
 from simmoe.cost.groups import GroupShape, domain_of_devices, group_shape, node_of_devices, stage_groups
+from simmoe.cost.host_update import Host, host_update_time
 from simmoe.cost.network import Network, network_of, slowest_network
-from simmoe.cost.operators import BipartiteExchange, Collective, HostLaunch, Operator, TokenExchange, Work
+from simmoe.cost.operators import BipartiteExchange, Collective, HostLaunch, HostUpdate, Operator, TokenExchange, Work
 from simmoe.errors import InternalError
 from simmoe.specs.hardware import Cluster
 from simmoe.specs.plan import Stage
@@ -48,8 +49,9 @@ class StageCost:
         cluster, stages = scenario.cluster, scenario.plan.stages
         here = stages[stage].roles[role]
         self.training = scenario.training
-        accelerator = cluster.groups[group].node.accelerator
-        self.device = device_of(accelerator, sustained=self.training.sustained)
+        node = cluster.groups[group].node
+        self.device = device_of(node.accelerator, sustained=self.training.sustained)
+        self._host = Host(node.pcie.bandwidth.value * node.pcie.achievable.value, node.accelerators)
         self.network: Network = network_of(cluster, group)
         self.mixed: Network = network_of(cluster, group, unlike=True)
         self.shapes: dict[str, GroupShape] = _group_shapes(here, cluster)
@@ -82,6 +84,8 @@ class StageCost:
     def _time(self, work: Work) -> float:
         if isinstance(work, HostLaunch):
             return work.seconds
+        if isinstance(work, HostUpdate):
+            return host_update_time(work, self._host)
         if isinstance(work, BipartiteExchange):
             if self._sides is None:
                 raise InternalError("a bipartite exchange needs a zebra stage")

@@ -177,7 +177,26 @@ class HostLaunch(NamedTuple):
     seconds: float
 
 
-Work = Gemm | GroupedGemm | AttentionCore | MemoryBound | Collective | TokenExchange | BipartiteExchange | HostLaunch
+class HostUpdate(NamedTuple):
+    """Parameters of a device that the host updates, and what each one moves down as gradient and up as weight [B]."""
+
+    parameters: float
+    gradient_bytes: float
+    weight_bytes: float
+    overlapped: bool
+
+
+Work = (
+    Gemm
+    | GroupedGemm
+    | AttentionCore
+    | MemoryBound
+    | Collective
+    | TokenExchange
+    | BipartiteExchange
+    | HostLaunch
+    | HostUpdate
+)
 
 
 class Operator(NamedTuple):

@@ -78,6 +78,8 @@ class Measurement(NamedTuple):
         L' and the familiar estimate U of the plan's stages under 1F1B; NaN for systems without a pipeline model [s].
     virtual : bool
         The plan has virtual stages, which 1F1B's bounds do not bind.
+    offload : bool
+        Optimizer states are kept on the host.
     search_s : float
         Process time of the planner with its simulations: of this machine, so it differs from run to run [s].
     """
@@ -90,6 +92,7 @@ class Measurement(NamedTuple):
     tight_s: float = float("nan")
     upper_s: float = float("nan")
     virtual: bool = False
+    offload: bool = False
     search_s: float = 0.0
 
     @property

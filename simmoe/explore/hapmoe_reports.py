@@ -39,13 +39,18 @@ def _plans(known: Mapping[Case, Measurement]) -> Sheet:
             error = f"{one.planner_error:+.1%}".replace("%", " %")
             lower = f"{one.tight_s:.3f}{'*' if one.virtual else ''}"
             seconds = (lower, f"{one.simulated_s:.3f}", f"{one.upper_s:.3f}", f"{one.predicted_s:.3f}")
-            lines.append((model[-1], cluster, *seconds, error, one.plan))
+            lines.append((model[-1], cluster, *seconds, error, _plan(one)))
     remark = (
         "seconds; L' bounds a 1F1B step of the planner's stage times from below, U is the familiar estimate; * = "
         "virtual stages, which it does not bind"
     )
     columns = ("", "cluster", "L'", "simulated", "U", "predicted", "error", "plan")
     return Sheet("Plans of HAPMoE", remark, columns, "llrrrrrl", tuple(lines))
+
+
+def _plan(one: Measurement) -> str:
+    """A plan in words."""
+    return f"{one.plan}, optimizer on the host" if one.offload else one.plan
 
 
 def _throughput(known: Mapping[Case, Measurement]) -> Sheet:
@@ -56,12 +61,12 @@ def _throughput(known: Mapping[Case, Measurement]) -> Sheet:
         found = [known.get(Case(system, cluster, model)) for system in systems]
         lines.append((model[-1], cluster, *("" if one is None else _rate(one) for one in found)))
     columns = ("", "cluster", *(NAMES[system] for system in systems))
-    remark = "thousand tokens/s of the cluster; - = no plan fits"
+    remark = "thousand tokens/s of the cluster; + = optimizer states on the host; - = no plan fits"
     return Sheet("Throughput", remark, columns, f"ll{'r' * len(systems)}", tuple(lines))
 
 
 def _rate(one: Measurement) -> str:
-    return f"{one.tokens_per_s / 1e3:.1f}" if one.fits else "-"
+    return f"{one.tokens_per_s / 1e3:.1f}{'+' if one.offload else ''}" if one.fits else "-"
 
 
 def _searches(known: Mapping[Case, Measurement]) -> Sheet:
@@ -124,6 +129,7 @@ def entries(known: Mapping[Case, Measurement]) -> dict[str, Any]:
             "model": case.model,
             "cluster": case.cluster,
             "plan": one.plan,
+            "optimizer_on_host": one.offload,
             "tokens_per_s": _digits(one.tokens_per_s),
             "simulated_s": _digits(one.simulated_s),
             "predicted_s": _digits(one.predicted_s),

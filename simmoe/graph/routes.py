@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simmoe.cost.backward import backward
 from simmoe.cost.collectives import traffic_factor
 from simmoe.cost.exchange import copies_bytes, exchange_traffic
+from simmoe.cost.gradients import HOST_UPDATE
 from simmoe.cost.groups import GroupShape, domain_of_devices, node_of_devices
 from simmoe.cost.model import StageCost
 from simmoe.cost.moe import moe_layer
@@ -173,7 +174,7 @@ def _exchanges(operators: Sequence[Operator]) -> dict[tuple[str, bool], TokenExc
 
 def _route(operation: Operation, site: _Site, receiver: _Site, links: _Links) -> tuple[Route, float] | None:
     """The route of an operation and its latency [s]; None if it shares nothing."""
-    if operation.category == "host":
+    if operation.category == "host" or operation.name == HOST_UPDATE:
         return None
     device, memory, multiprocessors = site.cost.device, _memory(site, links), _multiprocessors(site, links)
     if operation.category in MEMORY_BOUND:

@@ -107,8 +107,8 @@ def step_ends(
         for operator in between_ranks(reduce_gradients(bucket.weights, plan, training), shapes):
             reduced.append((len(after), bucket))
             after.append(Step(operator, "optimizer", bucket.layer, ()))
-    update = optimizer_step(total, plan, training, stage.shards, shapes["edp"].size)
-    after.append(Step(update, "optimizer", -1, tuple(range(len(after)))))
+    for update in optimizer_step(total, plan, training, stage.shards, shapes["edp"].size):
+        after.append(Step(update, "optimizer", -1, tuple(range(len(after)))))
     after += _late_gathers(plan, parts, shapes, len(after) - 1)
     return StepEnds(_as_pass(before), _as_pass(after), tuple(gathered), tuple(reduced))
 

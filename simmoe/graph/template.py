@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simmoe.cost.operators import BipartiteExchange, Collective, HostLaunch, MemoryBound, Operator, TokenExchange
+from simmoe.cost.operators import (
+    BipartiteExchange,
+    Collective,
+    HostLaunch,
+    HostUpdate,
+    MemoryBound,
+    Operator,
+    TokenExchange,
+)
 from simmoe.graph.passes import Pass, Step
 from simmoe.graph.task import FloatArray, IntArray, Operation
 
@@ -47,7 +55,7 @@ def describe(operator: Operator, phase: str) -> Operation:
         return Operation(operator.name, phase, operator.category, "ep", 0.0, work.sent)
     if isinstance(work, MemoryBound):
         return Operation(operator.name, phase, operator.category, "", 0.0, work.bytes)
-    if isinstance(work, HostLaunch):
+    if isinstance(work, HostLaunch | HostUpdate):
         return Operation(operator.name, phase, operator.category)
     return Operation(operator.name, phase, operator.category, "", work.flops)
 

@@ -72,7 +72,7 @@ def equal_stages(scenario: Scenario, *, top: int = 1) -> Ranking:
     found.sort(key=lambda one: one.predicted_s)
     most = found[0].predicted_s * (1 + _SLACK)
     proposals = [simulated(NAME, one) for one in found[:SIMULATED] if one.predicted_s <= most]
-    return ranked([*proposals, *interleaved(ranked(proposals).proposals[:2], model)], top)
+    return ranked([*proposals, *interleaved(ranked(proposals).proposals, model)], top)
 
 
 def _counts(scenario: Scenario) -> list[int]:

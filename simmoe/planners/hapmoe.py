@@ -79,7 +79,7 @@ def hapmoe(scenario: Scenario, *, mode: Mode = "exact", top: int = 5, freedom: F
     tell("simulating")
     found = [simulated(NAME, one) for one in chosen]
     if mode == "exact":
-        found += interleaved(ranked(found).proposals[:2], model)
+        found += interleaved(ranked(found).proposals, model)
     ranking = ranked([*found, *rejected], top)
     return ranking._replace(remarks=(_searched_words(result.counts, mode), *_bound_words(result, ranking, mode)))
 

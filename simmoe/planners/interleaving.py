@@ -1,20 +1,34 @@
 """Virtual stages: a pipeline whose stages hold several pieces of the model, which shortens its fill and drain."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from simmoe.errors import SpecError
 from simmoe.graph.actions import micro_batches
-from simmoe.planners.proposal import Proposal, Rejected, plan_like, planned, propose
+from simmoe.planners.proposal import Proposal, Rejected, lacking_bytes, plan_like, planned, propose
 from simmoe.planners.stage_model import StageModel
 from simmoe.planners.step_model import predict
-from simmoe.specs.plan import Chunk, Plan, Schedule, Stage
+from simmoe.planners.ways import recompute_ladder
+from simmoe.specs.plan import Chunk, Plan, Recompute, Schedule, Stage
 from simmoe.specs.scenario import Scenario
 
 _PIECES = (2, 4)
+_SIMULATED = 3
+
+
+class _Cut(NamedTuple):
+    """A plan with virtual stages, before it is simulated."""
+
+    expected_s: float
+    planner: str
+    name: str
+    plan: Plan
+    scenario: Scenario
+    why: tuple[str, ...]
 
 
 def interleaved(proposals: Sequence[Proposal], model: StageModel) -> list[Proposal | Rejected]:
-    """Plans under the interleaved schedule, where the planner's model expects more of it.
+    """The most promising plans under the interleaved schedule, where they may be faster than the best under 1F1B.
 
     Parameters
     ----------
@@ -25,29 +39,21 @@ def interleaved(proposals: Sequence[Proposal], model: StageModel) -> list[Propos
     Returns
     -------
     list of Proposal or Rejected
-        Each stage keeps its devices and its number of layers, cut into 2 or 4 chunks.
+        Each stage keeps its devices and its number of layers, cut into 2 or 4 chunks; where it lacks memory, for more
+        micro-batches are in flight, it computes more again.
 
     References
     ----------
     Narayanan et al. 2021, arXiv 2104.04473, section 2.2.2; micro-batches must be a multiple of the stages (Megatron).
     """
-    found: list[Proposal | Rejected] = []
-    for one in proposals:
-        for pieces in _PIECES:
-            made = _interleaved(one, pieces)
-            if made is None:
-                continue
-            plan, scenario = made
-            expected = predict(scenario, model).seconds
-            if expected < one.predicted_s:
-                found.append(
-                    propose(one.planner, f"{one.name}; {pieces} virtual stages", plan, scenario, expected, one.why)
-                )
-    return found
+    cuts = [cut for one in proposals for pieces in _PIECES if (cut := _interleaved(one, pieces, model)) is not None]
+    best = min((one.simulated_s for one in proposals), default=0.0)
+    promising = [cut for cut in sorted(cuts, key=lambda cut: cut.expected_s)[:_SIMULATED] if cut.expected_s < best]
+    return [propose(cut.planner, cut.name, cut.plan, cut.scenario, cut.expected_s, cut.why) for cut in promising]
 
 
-def _interleaved(one: Proposal, pieces: int) -> tuple[Plan, Scenario] | None:
-    """A proposal with virtual stages; None where it does not allow them."""
+def _interleaved(one: Proposal, pieces: int, model: StageModel) -> _Cut | None:
+    """A proposal with virtual stages; None where it does not allow them, or nothing fits."""
     stages = one.plan.stages
     if len(stages) < 2 or min(stage.layers for stage in stages) < pieces:
         return None
@@ -55,9 +61,41 @@ def _interleaved(one: Proposal, pieces: int) -> tuple[Plan, Scenario] | None:
         return None
     plan = plan_like(one.scenario, schedule=Schedule.INTERLEAVED, stages=tuple(_cut(stages, pieces)))
     try:
-        return plan, planned(one.scenario, plan)
+        made = _fitting(one.scenario, plan)
     except SpecError:
         return None
+    if made is None:
+        return None
+    plan, scenario = made
+    more = "" if _recomputed(plan.stages) == _recomputed(stages) else ", more recomputed"
+    name = f"{one.name}; {pieces} virtual stages{more}"
+    return _Cut(predict(scenario, model).seconds, one.planner, name, plan, scenario, one.why)
+
+
+def _recomputed(stages: Sequence[Stage]) -> list[Recompute]:
+    return [stage.recompute for stage in stages]
+
+
+def _fitting(scenario: Scenario, plan: Plan) -> tuple[Plan, Scenario] | None:
+    """The plan with as much recomputation as it needs to fit; None if all is not enough."""
+    ladder = recompute_ladder(scenario)
+    while True:
+        made = planned(scenario, plan)
+        lacks = lacking_bytes(made)
+        if max(lacks) <= 0:
+            return plan, made
+        stages = [
+            _next_rung(stage, ladder) if lack > 0 else stage for stage, lack in zip(plan.stages, lacks, strict=True)
+        ]
+        if any(stage is None for stage in stages):
+            return None
+        plan = plan.model_copy(update={"stages": tuple(stages)})
+
+
+def _next_rung(stage: Stage, ladder: Sequence[Recompute]) -> Stage | None:
+    """The stage with more recomputation."""
+    place = ladder.index(stage.recompute) + 1 if stage.recompute in ladder else len(ladder)
+    return stage.model_copy(update={"recompute": ladder[place]}) if place < len(ladder) else None
 
 
 def _cut(stages: Sequence[Stage], pieces: int) -> Iterator[Stage]:

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from simmoe.errors import SpecError
-from simmoe.pipeline import run
+from simmoe.pipeline import run, stage_memory
 from simmoe.planners.watch import saw
 from simmoe.report.result import Result
 from simmoe.specs import checks
@@ -22,6 +24,8 @@ _KEPT = (
     "dispatcher",
     "overlap_grad_reduce",
     "overlap_param_gather",
+    "optimizer_offload_fraction",
+    "overlap_cpu_optimizer_d2h_h2d",
     "cuda_graph_scope",
 )
 _GIB = 2.0**30
@@ -214,6 +218,23 @@ def free_bytes(result: Result) -> float:
     """Memory that the fullest device has left; negative if it does not fit [B]."""
     parts = zip(result.ranks, result.memory, strict=True)
     return min(result.accelerator(rank).memory.value - memory.total for rank, memory in parts)
+
+
+def lacking_bytes(scenario: Scenario) -> list[float]:
+    """Of each stage, the memory that its smallest device lacks before anything is simulated; not positive if it fits.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        As `planned` returns it, without zebra stages [B].
+    """
+    groups = scenario.cluster.groups
+    sizes = np.repeat([group.node.accelerator.memory.value for group in groups], [group.devices for group in groups])
+    found = []
+    for stage, memory in zip(scenario.plan.stages, stage_memory(scenario), strict=True):
+        smallest = sizes[stage.first_device : stage.first_device + stage.devices].min()
+        found.append(float(memory.total - smallest))
+    return found
 
 
 def shortage(result: Result) -> str:

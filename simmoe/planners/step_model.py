@@ -1,6 +1,5 @@
 """How long a step takes without a simulation: stages as sums over their layers, and bounds of their pipeline."""
 
-from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -9,6 +8,7 @@ import numpy as np
 from simmoe.cost.groups import domain_of_devices
 from simmoe.graph.actions import micro_batches
 from simmoe.graph.stage_settings import send_operator
+from simmoe.planners.interleaved_replay import StageChunks, interleaved_s
 from simmoe.planners.pipeline_search.bounds import Stages, gpipe_s, lower_bound, tight_bound, upper_estimate
 from simmoe.planners.stage_model import PartCost, StageBench, StageModel, parts_of
 from simmoe.specs.plan import Chunk, Plan, Schedule
@@ -32,25 +32,6 @@ class Prediction(NamedTuple):
     upper_s: float
 
 
-class StageSeconds(NamedTuple):
-    """What a stage takes.
-
-    Attributes
-    ----------
-    forward_s, backward_s : float
-        One micro-batch [s].
-    ends_s : float
-        Once a step: what is seen of gathers and reductions, and the optimizer [s].
-    send_s : float
-        A micro-batch to the next stage [s].
-    """
-
-    forward_s: float
-    backward_s: float
-    ends_s: float
-    send_s: float
-
-
 def predict(scenario: Scenario, model: StageModel | None = None) -> Prediction:
     """The step of a plan by the planners' own model.
 
@@ -67,58 +48,54 @@ def predict(scenario: Scenario, model: StageModel | None = None) -> Prediction:
 
     Notes
     -----
-    Of stages with f + b = t and M micro-batches, v chunks each:
+    Of stages with f + b = t and M micro-batches:
 
     ========== ===============================================
     1f1b       L', see `pipeline_search.bounds.tight_bound`
     gpipe      sum f + (M-1) max f + sum b + (M-1) max b
-    interleaved  M max t + (sum t - max t) / v
+    interleaved  `interleaved_replay.interleaved_s` of chunks
     ========== ===============================================
 
-    with 2 sum c for transfers in the last two, and the longest end of a step of any stage. Other schedules are taken
+    with 2 sum c for transfers of gpipe, and the longest end of a step of any stage. Other schedules are taken
     for 1F1B. Valid where `StageModel` is.
     """
     model = model or StageModel(scenario)
     found = [stage_seconds(scenario, number, model) for number in range(len(scenario.plan.stages))]
-    forward, backward, ends, sends = ([getattr(one, name) for one in found] for name in StageSeconds._fields)
-    stages, count = Stages(forward, backward, sends[:-1]), micro_batches(scenario)
-    expected = _expected(scenario.plan, stages, count)
-    if scenario.plan.schedule is Schedule.ONE_F_ONE_B:
-        bounds = lower_bound(stages, count), upper_estimate(stages, count)
-    else:
-        bounds = expected, expected
-    return Prediction(*(seconds + max(ends) for seconds in (expected, *bounds)))
+    schedule, count, ends = scenario.plan.schedule, micro_batches(scenario), max(stage.ends_s for stage in found)
+    if schedule is Schedule.INTERLEAVED:
+        return Prediction(*[interleaved_s(scenario, found)] * 3)
+    stages = Stages(
+        [sum(stage.forward_s) for stage in found],
+        [sum(stage.backward_s) for stage in found],
+        [stage.transfer_s for stage in found[:-1]],
+    )
+    if schedule is Schedule.GPIPE:
+        return Prediction(*[gpipe_s(stages, count) + sum(stages.round_trips) + ends] * 3)
+    bounds = (tight_bound(stages, count), lower_bound(stages, count), upper_estimate(stages, count))
+    return Prediction(*(seconds + ends for seconds in bounds))
 
 
-def _expected(plan: Plan, stages: Stages, count: int) -> float:
-    """The passes of a step under a schedule [s]."""
-    trips = sum(stages.round_trips)
-    if plan.schedule is Schedule.GPIPE:
-        return gpipe_s(stages, count) + trips
-    if plan.schedule is Schedule.INTERLEAVED:
-        total = [f + b for f, b in zip(stages.forward_s, stages.backward_s, strict=True)]
-        return count * max(total) + (sum(total) - max(total)) / len(plan.stages[0].chunks) + trips
-    return tight_bound(stages, count)
-
-
-def stage_seconds(scenario: Scenario, number: int, model: StageModel) -> StageSeconds:
+def stage_seconds(scenario: Scenario, number: int, model: StageModel) -> StageChunks:
     """What a stage takes; of unlike devices the slower ones count, for the others wait for them."""
     stage = scenario.plan.stages[number]
     devices = slice(stage.first_device, stage.first_device + stage.devices)
     groups = np.unique(domain_of_devices(scenario.cluster)[1][devices]).tolist()
     benches = [model.bench(scenario, number, group) for group in groups]
-    each = [_on(bench, scenario, stage.chunks) for bench in benches]
+    each = [[_on(bench, scenario, chunk) for chunk in stage.chunks] for bench in benches]
     send = send_operator(scenario, number, stage.chunks[0], backward=False)
-    send_s = max(bench.cost.seconds(send) for bench in benches) if send is not None else 0.0
-    forward, backward, ends = (max(column) for column in zip(*each, strict=True))
-    return StageSeconds(forward, backward, ends, send_s)
+    return StageChunks(
+        forward_s=np.max([[chunk.forward_s for chunk in chunks] for chunks in each], axis=0).tolist(),
+        backward_s=np.max([[chunk.backward_s for chunk in chunks] for chunks in each], axis=0).tolist(),
+        transfer_s=max(bench.cost.seconds(send) for bench in benches) if send is not None else 0.0,
+        ends_s=max(reduce(StepEnd.plus, (chunk.end for chunk in chunks)).seconds for chunks in each),
+    )
 
 
-def _on(bench: StageBench, scenario: Scenario, chunks: Sequence[Chunk]) -> tuple[float, float, float]:
-    """Forward, backward and the end of the step on one kind of device [s]."""
-    parts = [bench.part(part) for chunk in chunks for part in parts_of(chunk, scenario.model)]
-    ends = reduce(StepEnd.plus, (step_end(part, scenario.plan) for part in parts), StepEnd(0.0, 0.0, 0.0))
-    return sum(part.forward_s for part in parts), sum(part.backward_s for part in parts), ends.seconds
+def _on(bench: StageBench, scenario: Scenario, chunk: Chunk) -> "_ChunkSeconds":
+    """A chunk on one kind of device."""
+    parts = [bench.part(part) for part in parts_of(chunk, scenario.model)]
+    end = reduce(StepEnd.plus, (step_end(part, scenario.plan) for part in parts), StepEnd(0.0, 0.0, 0.0))
+    return _ChunkSeconds(sum(part.forward_s for part in parts), sum(part.backward_s for part in parts), end)
 
 
 class StepEnd(NamedTuple):
@@ -156,3 +133,11 @@ def step_end(part: PartCost, plan: Plan) -> StepEnd:
     gather_s = max(0.0, part.gather_s - part.forward_s)
     seen = part.reduce_s - reduce_s if plan.overlap_grad_reduce else 0.0
     return StepEnd(part.update_s + reduce_s + gather_s, part.gather_s - gather_s, seen)
+
+
+class _ChunkSeconds(NamedTuple):
+    """One micro-batch there and back [s], and what is seen of the end of the step."""
+
+    forward_s: float
+    backward_s: float
+    end: StepEnd

@@ -3,11 +3,18 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from simmoe.errors import SpecError
-from simmoe.pipeline import stage_memory
-from simmoe.planners.proposal import Proposal, Ranking, Rejected, divisors, plan_like, planned, propose, ranked
+from simmoe.planners.proposal import (
+    Proposal,
+    Ranking,
+    Rejected,
+    divisors,
+    lacking_bytes,
+    plan_like,
+    planned,
+    propose,
+    ranked,
+)
 from simmoe.planners.stage_model import StageModel
 from simmoe.planners.step_model import predict
 from simmoe.planners.watch import tell
@@ -189,26 +196,11 @@ def fitting(scenario: Scenario, point: Grid, model: StageModel, nearest: _Neares
             made = planned(scenario, point.plan(scenario, recompute), micro_batch_size=point.size)
         except SpecError:
             return None
-        lack = _lack(made)
+        lack = max(lacking_bytes(made))
         if lack <= 0:
             return Fitting(predict(made, model).seconds, point, recompute, made)
         nearest.note(lack, point.name(recompute))
     return None
-
-
-def _lack(scenario: Scenario) -> float:
-    """Memory that the fullest device lacks; not positive if all have enough [B]."""
-    smallest = _smallest_memories(scenario)
-    return max(memory.total - size for memory, size in zip(stage_memory(scenario), smallest, strict=True))
-
-
-def _smallest_memories(scenario: Scenario) -> list[float]:
-    """Of each stage, the memory of its smallest device [B]."""
-    sizes = np.concatenate(
-        [np.full(group.devices, group.node.accelerator.memory.value) for group in scenario.cluster.groups]
-    )
-    stages = scenario.plan.stages
-    return [float(sizes[stage.first_device : stage.first_device + stage.devices].min()) for stage in stages]
 
 
 def hand(scenario: Scenario, *, tensor_parallel: int = 8, expert_parallel: int = 8) -> Ranking:

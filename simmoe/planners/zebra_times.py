@@ -178,9 +178,9 @@ class StageTimes:
             gather = _sum(cost, between_ranks(gather_parameters(weights, plan), cost.shapes))
             reduction = reduce_gradients(weights, plan, self._scenario.training)
             reduce = _sum(cost, between_ranks(reduction, cost.shapes))
-            update = optimizer_step(weights, plan, self._scenario.training, view.shards, cost.shapes["edp"].size)
+            updates = optimizer_step(weights, plan, self._scenario.training, view.shards, cost.shapes["edp"].size)
             hidden = 2 * pass_s / 3 if plan.overlap_grad_reduce else 0.0
-            after.append(cost.seconds(update) + _exposed(reduce, hidden, self.layers))
+            after.append(_sum(cost, updates) + _exposed(reduce, hidden, self.layers))
             before.append(_exposed(gather, pass_s / 3, self.layers) if plan.overlap_param_gather else gather)
         return Sides(*before), Sides(*after)
 

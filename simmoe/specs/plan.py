@@ -254,6 +254,11 @@ class Plan(Spec):
         Megatron's ``--microbatch-group-size-per-virtual-pipeline-stage`` of the interleaved schedule; None = stages.
     overlap_grad_reduce, overlap_param_gather : bool
         Hide data-parallel communication behind backward and forward.
+    optimizer_offload_fraction : float
+        Share of the master weights and moments that the host keeps and updates, as Megatron's
+        ``--optimizer-cpu-offload``, see `simmoe.cost.host_update` [1].
+    overlap_cpu_optimizer_d2h_h2d : bool
+        Move gradients and parameters between device and host while the host updates others.
     tp_comm_overlap : bool
         Pipeline tensor-parallel collectives with their GEMM in tensor_parallel pieces.
     cuda_graph_scope : tuple of str
@@ -286,6 +291,8 @@ class Plan(Spec):
     microbatch_group_size: Count | None = None
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
+    optimizer_offload_fraction: float = Field(default=0.0, ge=0, le=1)
+    overlap_cpu_optimizer_d2h_h2d: bool = True
     tp_comm_overlap: bool = False
     cuda_graph_scope: tuple[CudaGraphScope, ...] = ()
     zebra: Zebra | None = None

@@ -84,6 +84,7 @@ plans = st.fixed_dictionaries(
         "sharding": st.sampled_from(["none", "zero1", "zero1", "zero2", "zero3"]),
         "overlap_grad_reduce": st.booleans(),
         "overlap_param_gather": st.booleans(),
+        "offload": st.sampled_from([(0.0, True), (0.0, True), (0.5, True), (1.0, False)]),
         "tp_comm_overlap": st.booleans(),
         "overlap_moe_expert_parallel_comm": st.sampled_from([False, False, True]),
         "overlap_dispatch_backward_with_experts_wgrad": st.booleans(),
@@ -105,6 +106,8 @@ splits = st.sampled_from(["even", "layers", "layout", "account"])
 
 def with_split(plan: dict[str, Any], split: str) -> dict[str, Any]:
     """The plan with its 8 layers divided in some way."""
+    plan = dict(plan)
+    plan["optimizer_offload_fraction"], plan["overlap_cpu_optimizer_d2h_h2d"] = plan.pop("offload")
     stages = plan["pipeline_parallel"] * plan["virtual_pipeline"]
     schedule = "interleaved" if plan["virtual_pipeline"] > 1 else "1f1b"
     layers = [8 // stages] * stages

@@ -100,7 +100,7 @@ def test_a_slow_network_between_types_changes_the_plan() -> None:
 
 
 def test_nothing_that_fits_is_said(mixed: Scenario) -> None:
-    ranking = hapmoe(paper("16-1-l"), top=1)
+    ranking = hapmoe(paper("16-1-l", "plan.optimizer_offload_fraction=0"), top=1)
     assert not ranking.proposals
     assert "memory" in ranking.rejected[0].reason
     with pytest.raises(SpecError, match="does not fit"):

@@ -71,6 +71,8 @@ def _of_plan(scenario: Scenario) -> Iterator[str]:
         yield f"a2a_ffn_overlap_degree {plan.a2a_ffn_overlap_degree}: Megatron-LM does not cut exchanges into pieces"
     if plan.overlap_param_gather and not plan.overlap_grad_reduce and plan.sharding in {"zero1", "zero3"}:
         yield "overlap_param_gather without overlap_grad_reduce: Megatron-LM overlaps the gather only with both"
+    if plan.optimizer_offload_fraction and plan.sharding != "zero1":
+        yield f"optimizer_offload_fraction with sharding {plan.sharding}: Megatron-LM offloads only the shards of zero1"
     if plan.sharding == "zero2" and plan.sharding_group is not None:
         yield "sharding zero2 in groups: Megatron-LM has groups of FSDP only with zero3"
     if scenario.routing.expert_replicas:

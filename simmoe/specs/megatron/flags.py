@@ -132,6 +132,10 @@ use-torch-fsdp2 on
 torch-fsdp2-no-reshard-after-forward off =torch_fsdp2_reshard_after_forward
 overlap-grad-reduce on
 overlap-param-gather on
+optimizer-cpu-offload on
+optimizer-offload-fraction float 1.0
+overlap-cpu-optimizer-d2h-h2d on
+use-precision-aware-optimizer on
 overlap-moe-expert-parallel-comm on
 overlap-dispatch-backward-with-experts-wgrad on
 tp-comm-overlap on
@@ -169,8 +173,6 @@ mtp-use-repeated-layer on
 no-gradient-accumulation-fusion off =gradient_accumulation_fusion
 no-rope-fusion off =apply_rope_fusion
 offload-modules words -
-optimizer-cpu-offload on
-optimizer-offload-fraction float 1.0
 overlap-param-gather-with-optimizer-step on
 rampup-batch-size words -
 reuse-grad-buf-for-mxfp8-param-ag on
@@ -178,7 +180,6 @@ spec words -
 squared-relu on
 step-batch-size-schedule str -
 use-nccl-ub on =nccl_ub
-use-precision-aware-optimizer on
 """
 _REFUSED = """
 encoder-num-layers size -

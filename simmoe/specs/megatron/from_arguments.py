@@ -215,6 +215,7 @@ def _plan(s: Settings, tell: Tell) -> dict[str, Any]:
         "recompute": _recompute(s, tell),
         **_split(s),
         **_sharding(s, tell),
+        **_offload(s),
     }
     size = given.number("microbatch-group-size-per-virtual-pipeline-stage")
     if s.virtual > 1 and size is not None:
@@ -295,3 +296,14 @@ def _sharding(s: Settings, tell: Tell) -> dict[str, Any]:
     elif copies > 1:
         found["sharding_group"] = s.data * s.context // copies
     return found
+
+
+def _offload(s: Settings) -> dict[str, Any]:
+    """What the host keeps and updates of the optimizer."""
+    share = s.given.real("optimizer-offload-fraction") if s.given.on("optimizer-cpu-offload") else 0.0
+    if not share:
+        return {}
+    return {
+        "optimizer_offload_fraction": share,
+        "overlap_cpu_optimizer_d2h_h2d": s.given.on("overlap-cpu-optimizer-d2h-h2d"),
+    }

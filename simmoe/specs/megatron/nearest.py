@@ -96,6 +96,8 @@ def _settings(plan: Plan, split: Sequence[Sequence[int]]) -> Iterator[dict[str, 
         "microbatch_group_size": plan.microbatch_group_size if interleaved else None,
         "overlap_grad_reduce": plan.overlap_grad_reduce,
         "overlap_param_gather": plan.overlap_param_gather and plan.overlap_grad_reduce,
+        "optimizer_offload_fraction": 0.0 if plan.sharding == "none" else plan.optimizer_offload_fraction,
+        "overlap_cpu_optimizer_d2h_h2d": plan.overlap_cpu_optimizer_d2h_h2d,
         "tp_comm_overlap": plan.tp_comm_overlap,
         "cuda_graph_scope": plan.cuda_graph_scope,
     }

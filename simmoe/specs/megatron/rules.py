@@ -191,6 +191,22 @@ def _param_gather_with_reduce(s: Settings) -> str | None:
     return "--overlap-param-gather needs --overlap-grad-reduce, add it"
 
 
+def _offload(s: Settings) -> str | None:
+    if not s.given.on("optimizer-cpu-offload") or s.given.on("use-precision-aware-optimizer"):
+        return None
+    return "--optimizer-cpu-offload needs --use-precision-aware-optimizer, add it"
+
+
+def _precision_aware(s: Settings) -> str | None:
+    if not s.given.on("use-precision-aware-optimizer"):
+        return None
+    if s.given.text("optimizer") != "adam":
+        return f"--use-precision-aware-optimizer needs --optimizer adam (got {s.given.text('optimizer')}), write it"
+    if not s.given.on("use-distributed-optimizer") and not s.given.on("use-megatron-fsdp"):
+        return "--use-precision-aware-optimizer needs --use-distributed-optimizer, add it"
+    return None
+
+
 def _torch_fsdp(s: Settings) -> str | None:
     if not s.given.on("use-torch-fsdp2"):
         return None
@@ -252,6 +268,8 @@ def _connections(s: Settings) -> str | None:
 _DATA: dict[str, Check] = {
     "param gather": _param_gather,
     "param gather with reduce": _param_gather_with_reduce,
+    "offload": _offload,
+    "precision-aware optimizer": _precision_aware,
     "torch fsdp": _torch_fsdp,
     "megatron fsdp": _megatron_fsdp,
     "one precision": _one_precision,

@@ -159,6 +159,7 @@ def _parallel(scenario: Scenario) -> Iterator[Option]:
         yield "--microbatch-group-size-per-virtual-pipeline-stage", str(plan.microbatch_group_size)
     yield from _recompute(stage.recompute)
     yield from _sharding(plan)
+    yield from _offload(plan)
     if "full_iteration" in plan.cuda_graph_scope:
         yield "--cuda-graph-impl", "full_iteration"
         yield ("--no-check-for-nan-in-loss-and-grad",)  # a graph cannot stop to look
@@ -272,6 +273,16 @@ def _sharding(plan: Plan) -> Iterator[Option]:
         yield ("--overlap-grad-reduce",)
         if plan.overlap_param_gather and plan.sharding in {"zero1", "zero3"}:
             yield ("--overlap-param-gather",)
+
+
+def _offload(plan: Plan) -> Iterator[Option]:
+    if not plan.optimizer_offload_fraction:
+        return
+    yield ("--optimizer-cpu-offload",)
+    yield "--optimizer-offload-fraction", repr(plan.optimizer_offload_fraction)
+    yield ("--use-precision-aware-optimizer",)
+    if plan.overlap_cpu_optimizer_d2h_h2d:
+        yield ("--overlap-cpu-optimizer-d2h-h2d",)
 
 
 def _environment(scenario: Scenario) -> Iterator[tuple[str, str]]:
