@@ -1,6 +1,7 @@
 """The backward operators of a pass, and what recomputation repeats, derived from its forward operators."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from simmoe.cost.operators import (
     AttentionCore,
@@ -29,7 +30,8 @@ _TRAFFIC = {
 _DUAL: dict[CollectiveName, CollectiveName] = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather"}
 
 
-def backward(operator: Operator) -> list[Operator]:
+@lru_cache(maxsize=2**14)
+def backward(operator: Operator) -> tuple[Operator, ...]:
     """The operators that compute the gradients of one forward operator, in order of issue.
 
     Parameters
@@ -39,7 +41,7 @@ def backward(operator: Operator) -> list[Operator]:
 
     Returns
     -------
-    list of Operator
+    tuple of Operator
         Input gradient before weight gradient. The dual of an all-gather is a reduce-scatter and vice versa, of a
         dispatch a combine. A residual has no kernel of its own: its gradient is added where the branches join.
 
@@ -52,20 +54,20 @@ def backward(operator: Operator) -> list[Operator]:
     if isinstance(work, Gemm):
         dgrad = work._replace(n=work.k, k=work.n, pass_="dgrad")
         wgrad = work._replace(m=work.k, k=work.m, pass_="wgrad")
-        return [_part(operator, "dgrad", dgrad), _part(operator, "wgrad", wgrad)]
+        return _part(operator, "dgrad", dgrad), _part(operator, "wgrad", wgrad)
     if isinstance(work, GroupedGemm):
         dgrad_ = work._replace(n=work.k, k=work.n, pass_="dgrad")
-        return [_part(operator, "dgrad", dgrad_), _part(operator, "wgrad", work._replace(pass_="wgrad"))]
+        return _part(operator, "dgrad", dgrad_), _part(operator, "wgrad", work._replace(pass_="wgrad"))
     if isinstance(work, AttentionCore):
-        return [_part(operator, "", work._replace(backward=True))]
+        return (_part(operator, "", work._replace(backward=True)),)
     if isinstance(work, TokenExchange):
-        return [_part(operator, "", work._replace(combine=not work.combine))]
+        return (_part(operator, "", work._replace(combine=not work.combine)),)
     if isinstance(work, Collective):
         kind = _DUAL.get(work.collective, work.collective)
         size = work.bytes if work.gradient_bytes is None else work.gradient_bytes
         dual = Collective(kind, work.group, size, work.bytes)
-        return [operator._replace(category=kind, work=dual, saved=0.0)]
-    return _memory_bound(operator, work) if isinstance(work, MemoryBound) else []
+        return (operator._replace(category=kind, work=dual, saved=0.0),)
+    return _memory_bound(operator, work) if isinstance(work, MemoryBound) else ()
 
 
 def _part(operator: Operator, suffix: str, work: Gemm | GroupedGemm | AttentionCore | TokenExchange) -> Operator:
@@ -73,11 +75,11 @@ def _part(operator: Operator, suffix: str, work: Gemm | GroupedGemm | AttentionC
     return operator._replace(name=name, work=work, saved=0.0)
 
 
-def _memory_bound(operator: Operator, work: MemoryBound) -> list[Operator]:
+def _memory_bound(operator: Operator, work: MemoryBound) -> tuple[Operator, ...]:
     if operator.name.endswith("residual"):
-        return []
+        return ()
     size = work.bytes * _TRAFFIC[work.operator] if work.gradient_bytes is None else work.gradient_bytes
-    return [operator._replace(work=work._replace(bytes=size), saved=0.0)]
+    return (operator._replace(work=work._replace(bytes=size), saved=0.0),)
 
 
 def recomputed(forward: Sequence[Operator], recompute: Recompute, *, whole_layer: bool) -> list[Operator]:

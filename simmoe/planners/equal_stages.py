@@ -1,6 +1,7 @@
 """HAPMoE's question with equal stages: what unequal layers, devices and data-parallel sizes are worth."""
 
 from collections.abc import Iterator
+from math import inf
 
 from simmoe.planners.interleaving import interleaved
 from simmoe.planners.pipeline_candidates import SIMULATED, candidates, simulated
@@ -26,7 +27,7 @@ _NOTHING_DIVIDES = "no number of equal stages divides both the layers and the de
 _EQUAL = Shape(one_block=True, one_size=True, all_devices=True)
 
 
-def equal_stages(scenario: Scenario, *, top: int = 1) -> Ranking:
+def equal_stages(scenario: Scenario, *, top: int = 1, virtual: bool = True) -> Ranking:
     """The fastest pipeline whose stages have equally many layers, devices and data-parallel ranks.
 
     Parameters
@@ -35,6 +36,8 @@ def equal_stages(scenario: Scenario, *, top: int = 1) -> Ranking:
         Its plan says how to shard and overlap; its sizes do not matter.
     top : int
         Proposals to return.
+    virtual : bool
+        Also try virtual stages.
 
     Returns
     -------
@@ -72,7 +75,10 @@ def equal_stages(scenario: Scenario, *, top: int = 1) -> Ranking:
     found.sort(key=lambda one: one.predicted_s)
     most = found[0].predicted_s * (1 + _SLACK)
     proposals = [simulated(NAME, one) for one in found[:SIMULATED] if one.predicted_s <= most]
-    return ranked([*proposals, *interleaved(ranked(proposals).proposals, model)], top)
+    if virtual:
+        best_s = min((one.simulated_s for one in ranked(proposals).proposals), default=inf)
+        proposals += interleaved(NAME, found[:SIMULATED], best_s, model)
+    return ranked(proposals, top)
 
 
 def _counts(scenario: Scenario) -> list[int]:

@@ -1,11 +1,11 @@
 """Virtual stages: a pipeline whose stages hold several pieces of the model, which shortens its fill and drain."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from simmoe.errors import SpecError
 from simmoe.graph.actions import micro_batches
-from simmoe.planners.proposal import Proposal, Rejected, lacking_bytes, plan_like, planned, propose
+from simmoe.planners.pipeline_candidates import Candidate, simulated
+from simmoe.planners.proposal import Proposal, Rejected, lacking_bytes, plan_like, planned
 from simmoe.planners.stage_model import StageModel
 from simmoe.planners.step_model import predict
 from simmoe.planners.ways import recompute_ladder
@@ -16,24 +16,19 @@ _PIECES = (2, 4)
 _SIMULATED = 3
 
 
-class _Cut(NamedTuple):
-    """A plan with virtual stages, before it is simulated."""
-
-    expected_s: float
-    planner: str
-    name: str
-    plan: Plan
-    scenario: Scenario
-    why: tuple[str, ...]
-
-
-def interleaved(proposals: Sequence[Proposal], model: StageModel) -> list[Proposal | Rejected]:
+def interleaved(
+    planner: str, found: Sequence[Candidate], best_s: float, model: StageModel
+) -> list[Proposal | Rejected]:
     """The most promising plans under the interleaved schedule, where they may be faster than the best under 1F1B.
 
     Parameters
     ----------
-    proposals : sequence of Proposal
+    planner : str
+        Who proposes them.
+    found : sequence of Candidate
         Under 1F1B, one chunk a stage.
+    best_s : float
+        The best step under 1F1B [s].
     model : StageModel
 
     Returns
@@ -46,14 +41,13 @@ def interleaved(proposals: Sequence[Proposal], model: StageModel) -> list[Propos
     ----------
     Narayanan et al. 2021, arXiv 2104.04473, section 2.2.2; micro-batches must be a multiple of the stages (Megatron).
     """
-    cuts = [cut for one in proposals for pieces in _PIECES if (cut := _interleaved(one, pieces, model)) is not None]
-    best = min((one.simulated_s for one in proposals), default=0.0)
-    promising = [cut for cut in sorted(cuts, key=lambda cut: cut.expected_s)[:_SIMULATED] if cut.expected_s < best]
-    return [propose(cut.planner, cut.name, cut.plan, cut.scenario, cut.expected_s, cut.why) for cut in promising]
+    cuts = [cut for one in found for pieces in _PIECES if (cut := _interleaved(one, pieces, model)) is not None]
+    cuts.sort(key=lambda cut: cut.predicted_s)
+    return [simulated(planner, cut) for cut in cuts[:_SIMULATED] if cut.predicted_s < best_s]
 
 
-def _interleaved(one: Proposal, pieces: int, model: StageModel) -> _Cut | None:
-    """A proposal with virtual stages; None where it does not allow them, or nothing fits."""
+def _interleaved(one: Candidate, pieces: int, model: StageModel) -> Candidate | None:
+    """A candidate with virtual stages; None where it does not allow them, or nothing fits."""
     stages = one.plan.stages
     if len(stages) < 2 or min(stage.layers for stage in stages) < pieces:
         return None
@@ -68,8 +62,8 @@ def _interleaved(one: Proposal, pieces: int, model: StageModel) -> _Cut | None:
         return None
     plan, scenario = made
     more = "" if _recomputed(plan.stages) == _recomputed(stages) else ", more recomputed"
-    name = f"{one.name}; {pieces} virtual stages{more}"
-    return _Cut(predict(scenario, model).seconds, one.planner, name, plan, scenario, one.why)
+    expected = predict(scenario, model).seconds
+    return Candidate(expected, f"{one.name}; {pieces} virtual stages{more}", plan, scenario, one.prediction)
 
 
 def _recomputed(stages: Sequence[Stage]) -> list[Recompute]:

@@ -44,14 +44,18 @@ def pass_seconds(passed: Pass, seconds: Callable[[Operator], float]) -> float:
     >>> pass_seconds(passed, lambda operator: 3.0 if operator.stream == "compute" else 5.0)
     10.0
     """
-    steps = [(step.operator.stream, step.after, seconds(step.operator)) for step in passed.steps]
-    free = dict.fromkeys((stream for stream, _, _ in steps), 0.0)
+    streams = list(dict.fromkeys(step.operator.stream for step in passed.steps))
+    number = {stream: place for place, stream in enumerate(streams)}
+    steps = [(number[step.operator.stream], step.after, seconds(step.operator)) for step in passed.steps]
+    host, free, ends = number.get("host", -1), [0.0] * len(streams), [0.0] * len(steps)
     tail, before = 0.0, 0.0
     for _ in range(_REPEATS):
-        ends: list[float] = []
-        for stream, after, taken in steps:
-            ready = max([ends[step] for step in after]) if after else (0.0 if stream == "host" else tail)
-            free[stream] = max(ready, free[stream]) + taken
-            ends.append(free[stream])
+        for place, (stream, after, taken) in enumerate(steps):
+            end = free[stream]
+            if not after and stream != host and end < tail:
+                end = tail
+            for step in after:
+                end = max(end, ends[step])
+            ends[place] = free[stream] = end + taken
         before, tail = tail, max([tail, *(ends[step] for step in passed.tail)])
     return tail - before

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from simmoe.specs.plan import Chunk, Plan, Schedule
 from simmoe.specs.scenario import Scenario
 
 _MOST_MICRO_BATCHES = 2**16
+_Number = TypeVar("_Number", float, int)
 
 
 class Sizes(NamedTuple):
@@ -93,7 +94,9 @@ class _Builder:
         self.scenario, self.freedom, self.sizes, self.model = scenario, freedom, sizes, model
         groups = scenario.cluster.groups
         self.first = list(accumulate((group.devices for group in groups), initial=0))
-        self.kinds = [layer_part(scenario.model, index) for index in range(scenario.model.num_layers)]
+        parts = [layer_part(scenario.model, index) for index in range(scenario.model.num_layers)]
+        self.kinds = list(dict.fromkeys(parts))
+        self.layers = [self.kinds.index(part) for part in parts]
         self.mtp = scenario.model.mtp_layers if scenario.training.mtp else 0
         names = [short_name(scenario.cluster, number) for number in range(len(groups))]
         named = [f"{name} {number}" if names.count(name) > 1 else name for number, name in enumerate(names)]
@@ -139,10 +142,10 @@ class _Builder:
         for alike in ways(self.scenario, size, domain, self.freedom):
             if not self._allowed(alike[0], odd, unit):
                 continue
-            for sharing in self._useful(number, alike, unit):
+            for sharing, bench in self._useful(number, alike, unit):
                 for recompute in self.freedom.recomputes:
                     way = sharing._replace(recompute=recompute)
-                    option = self._option(number, way, unit)
+                    option = self._option(number, way, bench.recomputing(recompute))
                     if option is not None:
                         yield option, way
 
@@ -153,45 +156,48 @@ class _Builder:
         tokens = sequences * self.scenario.training.sequence_length // way.context
         return not (rest or share & (share - 1) or unit % way.data) and (sequences == 1 or tokens <= MOST_TOKENS)
 
-    def _useful(self, number: int, alike: list[Way], unit: int) -> list[Way]:
+    def _useful(self, number: int, alike: list[Way], unit: int) -> list[tuple[Way, StageBench]]:
         """Of ways that differ only in how they share experts, those that no other one beats in everything."""
-        if len(alike) == 1:
-            return alike
+        found = [(way, self._bench(number, way, unit)) for way in alike]
+        if len(found) == 1:
+            return found
         kind = next(kind for kind in self.kinds if self.scenario.model.layer(kind.first_layer).moe)
-        rows = np.array([self._bench(number, way, unit).experts(kind) for way in alike])
+        rows = np.array([bench.experts(kind) for _, bench in found])
         better = (rows[:, None, :] <= rows[None, :, :]).all(axis=2)
         equal = better & better.T
         beaten = (better & ~equal) | (equal & np.triu(np.ones_like(equal), 1))
-        return [alike[place] for place in np.flatnonzero(beaten.sum(axis=0) == 0).tolist()]
+        return [found[place] for place in np.flatnonzero(beaten.sum(axis=0) == 0).tolist()]
 
-    def _option(self, number: int, way: Way, unit: int) -> StageOption | None:
+    def _option(self, number: int, way: Way, bench: StageBench) -> StageOption | None:
         """A way as figures; None if not even one layer fits."""
-        bench = self._bench(number, way, unit)
-        different = {kind: bench.part(kind) for kind in dict.fromkeys(self.kinds)}
+        different = [bench.part(kind) for kind in self.kinds]
         capacity = int(self.scenario.cluster.groups[number].node.accelerator.memory.value)
-        every = self._every(list(different.values()))
-        if min(part.held_bytes + part.kept_bytes for part in different.values()) + every.held_bytes > capacity:
+        every = self._every(different)
+        if min(part.held_bytes + part.kept_bytes for part in different) + every.held_bytes > capacity:
             return None
-        layers = [different[kind] for kind in self.kinds]
-        ends = [step_end(part, self.scenario.plan) for part in layers]
+        update_s = [step_end(part, self.scenario.plan).serial_s for part in different]
         embedding = bench.part(Chunk(first_layer=0, layers=0, embedding=True))
         behind = [bench.part(Chunk(first_layer=0, layers=0, mtp_layers=1))] * self.mtp
         behind.append(bench.part(Chunk(first_layer=0, layers=0, head=True)))
-        working = max(part.working_bytes for part in different.values())
+        working = max(part.working_bytes for part in different)
         return StageOption(
             device_type=number,
             devices=way.devices,
             name=way.name,
-            forward_s=tuple(part.forward_s for part in layers),
-            backward_s=tuple(part.backward_s for part in layers),
-            update_s=tuple(end.serial_s for end in ends),
-            held_bytes=tuple(part.held_bytes for part in layers),
-            kept_bytes=tuple(part.kept_bytes for part in layers),
+            forward_s=self._by_layer([part.forward_s for part in different]),
+            backward_s=self._by_layer([part.backward_s for part in different]),
+            update_s=self._by_layer(update_s),
+            held_bytes=self._by_layer([part.held_bytes for part in different]),
+            kept_bytes=self._by_layer([part.kept_bytes for part in different]),
             capacity_bytes=capacity,
             every=every,
             first=self._extra([embedding], working),
             last=self._extra(behind, working),
         )
+
+    def _by_layer(self, values: Sequence[_Number]) -> tuple[_Number, ...]:
+        """A figure of each kind of layer, as a column over all layers."""
+        return tuple([values[kind] for kind in self.layers])
 
     def _bench(self, number: int, way: Way, unit: int) -> StageBench:
         """A stage that is run one way, alone on the devices of its node group."""

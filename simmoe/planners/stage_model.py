@@ -6,6 +6,7 @@ each other.
 
 import math
 from collections.abc import Callable, Hashable
+from copy import copy
 from typing import Any, NamedTuple
 
 from simmoe.cost.backward import backward
@@ -177,6 +178,14 @@ class StageBench:
         """A number for a key, which is looked up faster."""
         number: int = self._known.setdefault(key, len(self._known))
         return number
+
+    def recomputing(self, recompute: Recompute) -> "StageBench":
+        """The same stage with other recomputation."""
+        other = copy(self)
+        other._stage = self._stage.model_copy(update={"recompute": recompute})
+        other._settings = self._settings._replace(recompute=recompute)
+        other._backward = self._number(("backward", self._forward, recompute))
+        return other
 
     def part(self, part: Chunk) -> PartCost:
         """What one of `parts_of` costs."""

@@ -25,7 +25,8 @@ from simmoe.specs.scenario import Scenario
 NAME = "uniform"
 SIMULATED = 8
 """Plans that are simulated, the best by the planner's own model."""
-_VIRTUAL = (2, 4)
+VIRTUAL = (2, 4)
+"""Virtual stages that are tried."""
 _GIB = 2.0**30
 
 
@@ -85,7 +86,7 @@ class Fitting(NamedTuple):
     scenario: Scenario
 
 
-def uniform(scenario: Scenario, *, top: int = 3) -> Ranking:
+def uniform(scenario: Scenario, *, top: int = 3, virtual: Sequence[int] = VIRTUAL) -> Ranking:
     """The best plan with equal stages: every size of the grid, the smallest recomputation that fits.
 
     Parameters
@@ -93,18 +94,20 @@ def uniform(scenario: Scenario, *, top: int = 3) -> Ranking:
     scenario : Scenario
     top : int
         Proposals to return.
+    virtual : sequence of int
+        Virtual stages that are tried on the best plans.
 
     Returns
     -------
     Ranking
         Of the `SIMULATED` best by the planner's own model. Stages hold consecutive devices in the cluster's order, so
-        unlike devices get equal work. Virtual stages (2, 4) are tried on the best of them.
+        unlike devices get equal work.
 
     References
     ----------
     What HAPMoE (arXiv 2609.39350v1, section 5.1) calls tuned by hand, done exhaustively.
     """
-    return best_of(NAME, scenario, list(grid(scenario)), top=top, virtual=_VIRTUAL)
+    return best_of(NAME, scenario, list(grid(scenario)), top=top, virtual=virtual)
 
 
 def best_of(

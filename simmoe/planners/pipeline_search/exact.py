@@ -1,8 +1,7 @@
 """The search: the plan with the least bound L' of a 1F1B step, over all divisions of a model into stages."""
 
 import math
-from collections.abc import Sequence
-from itertools import product
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,14 +30,17 @@ from simmoe.planners.pipeline_search.problem import (
 from simmoe.planners.pipeline_search.tables import chosen_options
 from simmoe.planners.pipeline_search.warm import first_plan
 
-STEPS_AT_ONCE, BEAM = 1_000_000, 200
+STEPS_AT_ONCE = 1_000_000
+RAISE, MOST_RAISES = 1.1, 50  # of the limit, while nothing is found
+FEW_DEVICES = 64  # up to which the search is quick from any first plan
 
 
 class SearchResult(NamedTuple):
-    """Plans, best first, and what it took to find them."""
+    """Plans, best first, what it took to find them, and plans that were the best on the way."""
 
     plans: tuple[PipelinePlan, ...]
     counts: Counts
+    on_the_way: tuple[PipelinePlan, ...] = ()
 
 
 class Finished(NamedTuple):
@@ -130,27 +132,23 @@ def search(
     for problem in problems:
         check_pipeline(problem)
     settings, counts = _settings(problems, shape, prunings)
-    starts = [first_plan(setting) if prunings.warm_start else None for setting in settings]
-    wanted = [plan for plan in starts if plan and plan.seconds < below_s]
-    best = min(wanted, key=lambda plan: plan.seconds, default=None)
-    # The most promising problem first: what it finds spares the others much.
-    hopes = [
-        (plan.seconds if plan else np.inf, _least_seconds(setting), setting.problem.unit)
-        for plan, setting in zip(starts, settings, strict=True)
-    ]
-    settings = [settings[number] for number in sorted(range(len(settings)), key=hopes.__getitem__)]
-    beams = (BEAM, 0) if prunings.warm_start else (0,)
-    for beam, setting in product(beams, settings):
-        limit = best.seconds if best else below_s
+    met: list[PipelinePlan] = []
+    if prunings.warm_start:
+        met = [plan for setting in settings if (plan := first_plan(setting)) and plan.seconds < below_s]
+        if prunings.bound and any(sum(kind.devices for kind in problem.types) > FEW_DEVICES for problem in problems):
+            found = _of_one_size(settings, min((plan.seconds for plan in met), default=below_s))
+            met, counts = [*met, *found.plans], counts.added(found.counts)
+    for setting in _most_promising_first(settings, met):
+        limit = min((plan.seconds for plan in met), default=below_s)
         if prunings.bound and _least_seconds(setting) >= limit:
             continue
-        found = run_levels(setting._replace(beam=beam), limit)
-        counts = counts.added(found.counts)
-        best = min([*found.plans, *([best] if best else [])], key=lambda plan: plan.seconds, default=None)
-    if best is None or plans < 2:
-        return SearchResult((best,) if best else (), counts)
+        found = run_levels(setting, limit)
+        met, counts = [*met, *found.plans], counts.added(found.counts)
+    met = sorted(set(met))
+    if not met or plans < 2:
+        return SearchResult(tuple(met[:1]), counts, tuple(met[1:]))
     several: list[PipelinePlan] = []
-    limit = min(best.seconds * (1.0 + slack), below_s)
+    limit = min(met[0].seconds * (1.0 + slack), below_s)
     for setting in settings:
         if prunings.bound and _least_seconds(setting) >= limit * SAFE:
             continue
@@ -158,7 +156,47 @@ def search(
         several += [plan for plan in found.plans if plan.seconds <= limit * SAFE]
         counts = counts.added(found.counts)
     several.sort(key=lambda plan: plan.seconds)
-    return SearchResult(tuple(several[:plans]), counts)
+    return SearchResult(tuple(several[:plans]), counts, tuple(met[1:]))
+
+
+def _most_promising_first(settings: list[Setting], met: Sequence[PipelinePlan]) -> list[Setting]:
+    """What the first problems find spares the others much."""
+    seconds = {plan.unit: plan.seconds for plan in met}
+
+    def hope(setting: Setting) -> tuple[float, float, int]:
+        unit = setting.problem.unit
+        return seconds.get(unit, math.inf), _least_seconds(setting), unit
+
+    return sorted(settings, key=hope)
+
+
+def _of_one_size(settings: Sequence[Setting], limit: float) -> SearchResult:
+    """Plans with equally large stages on all types: there are few, and often the best is among them.
+
+    Limits are tried upwards from what no plan can beat, for a search that finds nothing costs little.
+    """
+    made = [one for setting in settings for one in _one_size_each(setting)]
+    made.sort(key=_least_seconds)
+    tried, counts = _least_seconds(made[0]) if made else math.inf, Counts()
+    for _ in range(MOST_RAISES):
+        tried = min(tried * RAISE, limit)
+        plans: list[PipelinePlan] = []
+        for setting in made:
+            least = min([tried, *(plan.seconds for plan in plans)])
+            if _least_seconds(setting) < least:
+                found = run_levels(setting, least)
+                plans, counts = [*plans, *found.plans], counts.added(found.counts)
+        if plans or tried == limit:
+            return SearchResult(tuple(plans), counts)
+    return SearchResult((), counts)
+
+
+def _one_size_each(setting: Setting) -> Iterator[Setting]:
+    """The same problem, once for each size of stages."""
+    problem, tables = setting.problem, setting.tables
+    for size in sorted(set(tables.group_size.tolist())):
+        options = [number for number in tables.option.tolist() if problem.options[number].devices == size]
+        yield setting_of(problem, options, setting.shape._replace(sizes=(size,)), setting.prunings)
 
 
 def _settings(problems: Sequence[PipelineProblem], shape: Shape, prunings: Prunings) -> tuple[list[Setting], Counts]:
@@ -239,9 +277,6 @@ def _advance(
     if setting.prunings.dominance:
         kept = undominated(key, _columns(setting, rest), setting.keep)
         counts = counts.plus(by_dominance=len(key) - len(kept))
-        rest, key = rest.rows(kept), key[kept]
-    if 0 < setting.beam < len(key):
-        kept = np.sort(np.argsort(rest.hope, kind="stable")[: setting.beam])
         rest, key = rest.rows(kept), key[kept]
     counts = counts.plus(labels=len(key), states=len(np.unique(key)))
     return rest, made.rows(complete[order]), objective[order], counts

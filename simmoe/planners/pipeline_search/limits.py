@@ -68,7 +68,7 @@ class Prunings(NamedTuple):
     options : bool
         Leave out options that another beats in everything, and those that another beats in time where that one fits.
     warm_start : bool
-        Begin with balanced and equal splits of the layers, and with a search that keeps few labels.
+        Begin with balanced and equal splits of the layers, then search among stages of one size.
     bound : bool
         Drop partial plans whose completion cannot beat the plan at hand, and stages that alone cannot.
     capacity : bool
@@ -105,8 +105,6 @@ class Setting(NamedTuple):
         From `tables.quicker_pairs`.
     keep : int
         Labels of a state, and complete plans, that survive beside each other though one beats the others.
-    beam : int
-        Labels of a level that survive, the most hopeful ones; 0 = all. Only for a first plan.
     additive : bool
         HAPMoE's recursion (`paper.py`): the only label is S.
     by_kind : bool
@@ -121,7 +119,6 @@ class Setting(NamedTuple):
     prunings: Prunings
     quicker: tuple[IntArray, IntArray]
     keep: int = 1
-    beam: int = 0
     additive: bool = False
     by_kind: bool = True
     window: Window | None = None
