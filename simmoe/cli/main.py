@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import simmoe
-from simmoe.cli import cite, db, export, import_, models, new, plan, reproduce, simulate, validate
+from simmoe.cli import cite, compare, db, export, import_, models, new, plan, reproduce, simulate, validate
 from simmoe.errors import SimmoeError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command(short_help="Simulate one training step of a scenario.")(simulate.simulate)
 app.command(short_help="Write a scenario to start from.")(new.new)
 app.command(short_help="Search for the fastest plan that fits.")(plan.plan)
+app.command(short_help="Compare planners on a scenario.")(compare.compare)
 app.command()(cite.cite)
 app.command()(validate.validate)
 app.command()(reproduce.reproduce)

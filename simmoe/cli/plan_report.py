@@ -2,7 +2,9 @@
 
 from rich.console import Console
 
+from simmoe.cli.compare_report import print_stages
 from simmoe.cli.screen import console, count, gib, heading, indented, percent, seconds, table
+from simmoe.explore.comparison import picture_row
 from simmoe.planners.proposal import Ranking
 from simmoe.specs.scenario import Scenario
 
@@ -25,6 +27,7 @@ def print_ranking(ranking: Ranking, scenario: Scenario, took_s: float) -> None:
     screen.print(heading(f"Plans for {scenario.model.name} on {groups}", f"searched for {took_s:.1f} s"))
     if ranking.proposals:
         _plans(screen, ranking)
+        print_stages(screen, [picture_row(one, str(place)) for place, one in enumerate(ranking.proposals, 1)])
     for line in ranking.remarks:
         screen.print(indented(line))
     _reasons(screen, ranking)
@@ -33,8 +36,8 @@ def print_ranking(ranking: Ranking, scenario: Scenario, took_s: float) -> None:
 
 def _plans(screen: Console, ranking: Ranking) -> None:
     """A line for each plan, with the error of the planner's own model."""
-    rows = table("", "predicted", "simulated", "error", "tokens/s", "MFU", "GiB left", "idle", "exposed", "plan")
-    for column in rows.columns[:-1]:
+    rows = table("", "predicted", "simulated", "error", "tokens/s", "MFU", "GiB left", "idle", "exposed")
+    for column in rows.columns:
         column.justify = "right"
     for place, one in enumerate(ranking.proposals, 1):
         rows.add_row(
@@ -47,7 +50,6 @@ def _plans(screen: Console, ranking: Ranking) -> None:
             gib(one.free_bytes),
             percent(one.bubble_fraction),
             percent(one.exposed_s / one.simulated_s),
-            one.name,
         )
     screen.print(indented(rows))
 

@@ -9,7 +9,7 @@ import typer
 
 from simmoe.cli import reproduce_report
 from simmoe.cli.options import JsonFile
-from simmoe.cli.reproduce_write import check_outputs, write_texts
+from simmoe.cli.write_texts import check_outputs, write_texts
 
 if TYPE_CHECKING:
     from simmoe.cli.reproduce_run import Simulated

@@ -27,7 +27,7 @@ def compare_assignments(paper: str, csv: Path | None, json: str | None, jobs: in
         Processes; 1 = in this one.
     """
     from simmoe.cli.reproduce_run import side_by_side
-    from simmoe.cli.reproduce_write import check_outputs, write_texts
+    from simmoe.cli.write_texts import check_outputs, write_texts
     from simmoe.explore import hetermoe_assignment as assignment
 
     check_outputs(csv, json, None)

@@ -130,11 +130,9 @@ def _check_outputs(json_file: Path | None, trace: Path | None, plot: Path | None
     if trace is not None and trace.name.endswith((".json", ".json.gz")):
         check_writable(trace)
     if plot is not None:
-        from simmoe.errors import OutputError
-        from simmoe.report.gantt import FORMATS
+        from simmoe.report.figures import check_suffix
 
-        if plot.suffix not in FORMATS:
-            raise OutputError(f"cannot draw {plot}: its suffix is none of {', '.join(FORMATS)}; use one")
+        check_suffix(plot)
         check_writable(plot)
 
 

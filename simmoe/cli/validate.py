@@ -96,8 +96,9 @@ def _found(
     rows: "Sequence[TableRow]", jobs: int, csv: Path | None, plot: Path | None, *, resume: bool
 ) -> "tuple[Comparison, ...]":
     """The comparisons; files are written only when all are there, and tried before the first is simulated."""
+    from simmoe.report.figures import check_suffix
     from simmoe.report.league import csv_text
-    from simmoe.report.league_plot import check_suffix, write_scatter
+    from simmoe.report.league_plot import write_scatter
     from simmoe.report.output import replacing
 
     if plot is not None:

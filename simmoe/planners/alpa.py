@@ -7,6 +7,7 @@ from simmoe.planners.proposal import Ranking, Rejected, planned, ranked
 from simmoe.planners.stage_model import StageModel
 from simmoe.planners.watch import tell
 from simmoe.planners.ways import Freedom, recompute_ladder
+from simmoe.planners.zebra_shapes import short_name
 from simmoe.specs.hardware import NodeGroup
 from simmoe.specs.scenario import Scenario
 
@@ -55,8 +56,9 @@ def alpa(scenario: Scenario, *, top: int = 3) -> Ranking:
 
 
 def _on(scenario: Scenario, one: Candidate) -> Candidate:
-    """A plan on the devices that there really are."""
-    return one._replace(scenario=planned(scenario, one.plan, micro_batch_size=one.scenario.training.micro_batch_size))
+    """A plan on the devices that there really are, whose names are not in its name."""
+    made = planned(scenario, one.plan, micro_batch_size=one.scenario.training.micro_batch_size)
+    return one._replace(name=one.name.replace(f" on {short_name(one.scenario.cluster, 0)}", ""), scenario=made)
 
 
 def _slowest(scenario: Scenario) -> NodeGroup:

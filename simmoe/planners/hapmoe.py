@@ -30,6 +30,7 @@ Mode = Literal["exact", "paper", "brute"]
 SLACK = 0.02
 """How much longer than the best the other simulated plans may take by the planner's own model, as a share of it."""
 _NEAR = 1.1  # of the best: plans met on the way that are worth a try with virtual stages
+_SEVERAL = 2048  # devices x layers; the ten best of larger questions take long to tell apart, and differ in little
 _MOST_PLANS = 2_000_000  # of a search by brute force
 
 
@@ -60,8 +61,8 @@ def hapmoe(
     Returns
     -------
     Ranking
-        The `SIMULATED` best plans by the planner's own model, in the order of the simulation, and, where it is faster,
-        the best of them with virtual stages.
+        The `SIMULATED` best plans by the planner's own model, of large questions the best and what was met on the way
+        to it, in the order of the simulation; and, where they are faster, plans with virtual stages.
 
     Raises
     ------
@@ -105,8 +106,8 @@ def _searched(tables: Tables, mode: Mode) -> SearchResult:
     if mode == "brute":
         _check_small(tables)
         return SearchResult(brute_force(tables.problems, shape, plans=SIMULATED), Counts())
-    # The ten best of a large cluster take long to tell apart, and differ in little.
-    return search(tables.problems, shape, plans=1 if shape.all_devices else SIMULATED, slack=SLACK)
+    small = tables.scenario.cluster.devices * tables.scenario.model.num_layers <= _SEVERAL
+    return search(tables.problems, shape, plans=SIMULATED if small else 1, slack=SLACK)
 
 
 def _check_small(tables: Tables) -> None:

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simmoe.errors import SimmoeError
-from simmoe.report.gantt import FORMATS
-from simmoe.report.league_plot import check_suffix
-from simmoe.report.output import replacing
+from simmoe.report.figures import check_suffix, new_figure, save, shade
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,25 +94,16 @@ def write_chart(chart: Chart, path: Path) -> None:
         If matplotlib is not installed.
     """
     check_suffix(path)
-    figure = chart_figure(chart)
-    import matplotlib as mpl
-
-    style: dict[Any, str] = {"svg.hashsalt": "simmoe", "svg.fonttype": "none"}
-    with mpl.rc_context(style), replacing(path) as temporary:
-        figure.savefig(temporary, dpi=150, metadata=FORMATS[path.suffix])
+    save(chart_figure(chart), path)
 
 
 def chart_figure(chart: Chart) -> "Figure":
     """The picture as a matplotlib figure, for notebooks."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise SimmoeError('a picture needs matplotlib, install it with: pip install "simmoe[plot]"') from error
     columns = 2 if len(chart.panels) == 4 else min(_COLUMNS, len(chart.panels))  # no row is left nearly empty
     if any(panel.names for panel in chart.panels):
         columns = 1  # bars want width
     rows = math.ceil(len(chart.panels) / columns)
-    figure = Figure(figsize=(_WIDTH * max(columns, 2), _HEIGHT * rows + 2 * _LEGEND), layout="constrained")
+    figure = new_figure(_WIDTH * max(columns, 2), _HEIGHT * rows + 2 * _LEGEND)
     grid = figure.subplots(rows, columns, squeeze=False)
     labels = list(dict.fromkeys(series.label for panel in chart.panels for series in panel.series))
     for axes, panel in zip(grid.flat, chart.panels, strict=False):
@@ -130,9 +118,7 @@ def chart_figure(chart: Chart) -> "Figure":
 
 def _style(place: int) -> tuple[Any, str]:
     """Colour and shape of a label."""
-    from matplotlib import colormaps
-
-    return colormaps["tab10"](place % 10), _SHAPES[place % len(_SHAPES)]
+    return shade(place), _SHAPES[place % len(_SHAPES)]
 
 
 def _draw(axes: "Axes", panel: Panel, labels: Sequence[str]) -> None:

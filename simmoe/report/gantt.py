@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmoe.engine.record import Timeline
-from simmoe.errors import OutputError, SimmoeError
 from simmoe.graph.ranks import RankClass
 from simmoe.graph.task import FloatArray
+from simmoe.report.figures import check_suffix, new_figure, save
 from simmoe.report.intervals import active, segment_edges
 from simmoe.report.memory_timeline import MemoryTimeline
 from simmoe.report.metrics import is_communication, on_device
-from simmoe.report.output import replacing
 from simmoe.units import format_si
 
 if TYPE_CHECKING:
@@ -40,8 +39,6 @@ DARKER = {
 }
 PHASE_NAMES = {"": "other"}
 EXPOSED, HIDDEN, IDLE = "#c0392b", "#8d99a6", "#f1f1f1"
-# The first entry removes the time of writing, so that equal pictures are equal files.
-FORMATS = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}
 
 _WIDTH, _AXES_WIDTH, _ROW_HEIGHT, _TALLEST = 13.0, 11.5, 0.5, 100.0  # inch
 _MEMORY_HEIGHT, _MOST_NAMES, _GIB = 2.2, 8, 2.0**30
@@ -105,14 +102,8 @@ def write_gantt(
     SimmoeError
         If matplotlib is not installed.
     """
-    if path.suffix not in FORMATS:
-        raise OutputError(f"cannot draw {path}: its suffix is none of {', '.join(FORMATS)}; use one")
-    figure = gantt_figure(timeline, ranks, title, memory)
-    import matplotlib as mpl
-
-    style: dict[Any, str] = {"svg.hashsalt": "simmoe", "svg.fonttype": "none"}
-    with mpl.rc_context(style), replacing(path) as temporary:
-        figure.savefig(temporary, dpi=150, metadata=FORMATS[path.suffix])
+    check_suffix(path)
+    save(gantt_figure(timeline, ranks, title, memory), path)
 
 
 def gantt_figure(
@@ -147,7 +138,7 @@ def gantt_figure(
     step = Step(title, timeline, ranks)
     height = _height(ranks)
     below = [_MEMORY_HEIGHT] if memory else []
-    figure = _figure(height + sum(below))
+    figure = new_figure(_WIDTH, height + sum(below))
     axes, *others = figure.subplots(1 + len(below), squeeze=False, sharex=True, height_ratios=[height, *below])[:, 0]
     for lower in others:
         _draw_memory(lower, memory, ranks, timeline.makespan)
@@ -178,22 +169,13 @@ def gantt_comparison(steps: Sequence[Step]) -> "Figure":
         If matplotlib is not installed.
     """
     heights = [_height(step.ranks) for step in steps]
-    figure = _figure(sum(heights))
+    figure = new_figure(_WIDTH, sum(heights))
     span = max(step.timeline.makespan for step in steps)
     rows: list[_Row] = []
     for axes, step in zip(figure.subplots(len(steps), squeeze=False, height_ratios=heights)[:, 0], steps, strict=True):
         rows += _draw_step(axes, step, span)
     _legend(figure, rows)
     return figure
-
-
-def _figure(height: float) -> "Figure":
-    """An empty picture of a height [inch]."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise SimmoeError('a picture needs matplotlib, install it with: pip install "simmoe[plot]"') from error
-    return Figure(figsize=(_WIDTH, height), layout="constrained")
 
 
 def _height(ranks: Sequence[RankClass]) -> float:

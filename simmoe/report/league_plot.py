@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simmoe.errors import OutputError, SimmoeError
-from simmoe.report.gantt import FORMATS
+from simmoe.report.figures import check_suffix, new_figure, save, shade
 from simmoe.report.league import Comparison, summarise
 
 if TYPE_CHECKING:
@@ -18,12 +17,6 @@ BAND = 0.2
 _MARKS = "osD^vP"
 _SHADES = 10  # colours of matplotlib's tab10, told apart by most people; marks tell the rest
 _WIDTH, _HEIGHT = 10.5, 7.0  # inch, room for a long legend
-
-
-def check_suffix(path: Path) -> None:
-    """Refuse a name whose suffix is no format that can be drawn."""
-    if path.suffix not in FORMATS:
-        raise OutputError(f"cannot draw {path}: its suffix is none of {', '.join(FORMATS)}; use one")
 
 
 def write_scatter(comparisons: Sequence[Comparison], path: Path, title: str = "") -> None:
@@ -46,22 +39,13 @@ def write_scatter(comparisons: Sequence[Comparison], path: Path, title: str = ""
         If matplotlib is not installed.
     """
     check_suffix(path)
-    figure = scatter_figure(comparisons, title)
-    import matplotlib as mpl
-
-    style: dict[Any, str] = {"svg.hashsalt": "simmoe", "svg.fonttype": "none"}
-    with mpl.rc_context(style):
-        figure.savefig(path, dpi=150, metadata=FORMATS[path.suffix])
+    save(scatter_figure(comparisons, title), path)
 
 
 def scatter_figure(comparisons: Sequence[Comparison], title: str = "") -> "Figure":
     """The picture as a matplotlib figure, for notebooks; hollow marks are plans too large by the estimate of memory."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise SimmoeError('a picture needs matplotlib, install it with: pip install "simmoe[plot]"') from error
     drawn = [one for one in comparisons if one.error is not None]
-    figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+    figure = new_figure(_WIDTH, _HEIGHT)
     axes = figure.subplots()
     groups = list(dict.fromkeys(one.group for one in drawn))
     for place, name in enumerate(groups):
@@ -78,9 +62,7 @@ def scatter_figure(comparisons: Sequence[Comparison], title: str = "") -> "Figur
 
 def _draw_group(axes: "Axes", rows: Sequence[Comparison], place: int) -> None:
     """The marks of one source; its name and median error go into the legend."""
-    from matplotlib import colormaps
-
-    colour, mark = colormaps["tab10"](place % _SHADES), _MARKS[place // _SHADES % len(_MARKS)]
+    colour, mark = shade(place), _MARKS[place // _SHADES % len(_MARKS)]
     faces = [(*colour[:3], 0.8 if one.status == "ok" else 0.0) for one in rows]
     measured, simulated = [one.measured_s or 0.0 for one in rows], [one.simulated_s or 0.0 for one in rows]
     axes.scatter(measured, simulated, s=18, marker=mark, facecolors=faces, edgecolors=[colour], linewidths=0.7)

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simmoe.errors import OutputError, SimmoeError
-from simmoe.report.gantt import FORMATS
-from simmoe.report.output import replacing
+from simmoe.errors import SimmoeError
+from simmoe.report.figures import check_suffix, new_figure, save
 from simmoe.report.roofline import Roofline, shapes_of
 from simmoe.specs.base import Kind
 
@@ -52,14 +51,8 @@ def write_roofline(parts: Sequence[Roofline], dtype: str, path: Path, sources: M
     SimmoeError
         If matplotlib is not installed, or there are too many parts.
     """
-    if path.suffix not in FORMATS:
-        raise OutputError(f"cannot draw {path}: its suffix is none of {', '.join(FORMATS)}; use one")
-    figure = roofline_figure(parts, dtype, sources)
-    import matplotlib as mpl
-
-    style: dict[Any, str] = {"svg.hashsalt": "simmoe", "svg.fonttype": "none"}
-    with mpl.rc_context(style), replacing(path) as temporary:
-        figure.savefig(temporary, dpi=150, metadata=FORMATS[path.suffix])
+    check_suffix(path)
+    save(roofline_figure(parts, dtype, sources), path)
 
 
 def roofline_figure(parts: Sequence[Roofline], dtype: str, sources: Mapping[str, Any]) -> "Figure":
@@ -87,11 +80,7 @@ def roofline_figure(parts: Sequence[Roofline], dtype: str, sources: Mapping[str,
     """
     if len(parts) > len(COLOURS):
         raise SimmoeError(f"{len(parts)} accelerators are too many for one picture, name at most {len(COLOURS)}")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise SimmoeError('a picture needs matplotlib, install it with: pip install "simmoe[plot]"') from error
-    figure = Figure(figsize=_SIZE, layout="constrained")
+    figure = new_figure(*_SIZE)
     axes = figure.subplots()
     left, right = _reach(parts)
     for part, colour in zip(parts, COLOURS, strict=False):

@@ -1,4 +1,4 @@
-"""Where the results of a reproduction go: to files, or to the screen instead of a report."""
+"""Where results go: to files, or to the screen instead of a report."""
 
 import sys
 from collections.abc import Mapping
