@@ -174,11 +174,12 @@ def _orders(counts: list[int]) -> Iterator[tuple[int, ...]]:
 def _splits(layers: int, stages: int) -> Numbers:
     """Every way to cut layers into so many non-empty stages, one a row.
 
-    >>> _splits(4, 2).tolist()
-    [[1, 3], [2, 2], [3, 1]]
+    >>> _splits(4, 2).tolist(), _splits(4, 1).tolist()
+    ([[1, 3], [2, 2], [3, 1]], [[4]])
     """
-    cuts = np.array(list(combinations(range(1, layers), stages - 1)), dtype=np.int64).reshape(-1, stages - 1)
-    rows = len(cuts)
+    chosen = list(combinations(range(1, layers), stages - 1))
+    rows = len(chosen)
+    cuts = np.array(chosen, dtype=np.int64).reshape(rows, stages - 1)
     edges = np.hstack([np.zeros((rows, 1), dtype=np.int64), cuts, np.full((rows, 1), layers, dtype=np.int64)])
     return np.diff(edges, axis=1)
 

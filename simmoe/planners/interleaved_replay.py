@@ -35,7 +35,7 @@ def interleaved_s(scenario: Scenario, stages: Sequence[StageChunks]) -> float:
     Notes
     -----
     Every pass is placed in Megatron-LM's order (`simmoe.graph.schedules.interleaved`) as soon as its stage is free and
-    its input has arrived; transfers hold nothing up and never wait. ``2 p v M`` steps of interpreted code.
+    its input has arrived; transfers of a stage in one direction take turns. ``2 p v M`` steps of interpreted code.
     """
     count = micro_batches(scenario)
     orders = [stage_actions(scenario.plan, number, count) for number in range(len(stages))]
@@ -47,6 +47,7 @@ def _replay(orders: Sequence[Sequence[Action]], stages: Sequence[StageChunks]) -
     """When each stage has done all its passes [s]."""
     known: dict[tuple[Kind, int, int], float] = {}
     free, place = [0.0] * len(stages), [0] * len(stages)
+    wires = [0.0] * len(stages), [0.0] * len(stages)  # when the next transfer up, and down, may begin
     waiting = list(range(len(stages)))
     while waiting:
         stage = waiting.pop()
@@ -60,8 +61,9 @@ def _replay(orders: Sequence[Sequence[Action]], stages: Sequence[StageChunks]) -
             seconds = (one.forward_s if forward else one.backward_s)[action.chunk]
             end = free[stage] = max(free[stage], arrived) + seconds
             place[stage] += 1
-            wire = one.transfer_s if forward else stages[stage - 1].transfer_s
-            known[action.kind, action.micro_batch, action.chunk * len(stages) + stage] = end + wire
+            trip = one.transfer_s if forward else stages[stage - 1].transfer_s
+            wires[forward][stage] = there = max(end, wires[forward][stage]) + trip
+            known[action.kind, action.micro_batch, action.chunk * len(stages) + stage] = there
             other = (stage + (1 if forward else -1)) % len(stages)
             if other not in waiting:
                 waiting.insert(0, other)

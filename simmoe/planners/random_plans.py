@@ -5,7 +5,7 @@ from statistics import median
 
 from simmoe.planners.proposal import Proposal, Ranking, ranked
 from simmoe.planners.stage_model import StageModel
-from simmoe.planners.uniform import fitting, grid, simulated
+from simmoe.planners.uniform import Nearest, fitting, grid, simulated
 from simmoe.planners.watch import tell
 from simmoe.specs.scenario import Scenario
 
@@ -31,15 +31,17 @@ def random_plans(scenario: Scenario, *, seed: int = 0, tries: int = 8, top: int 
         The best of them; a remark gives their median.
     """
     tell("drawing plans")
-    model, points = StageModel(scenario), list(grid(scenario))
+    model, points, nearest = StageModel(scenario), list(grid(scenario)), Nearest()
     Random(seed).shuffle(points)
     found = []
     for point in points[: _DRAWS_FOR_EACH * tries]:
-        one = fitting(scenario, point, model)
+        one = fitting(scenario, point, model, nearest)
         if one is not None:
             found.append(simulated("random", scenario, one))
         if len(found) == tries:
             break
+    if not found:
+        return Ranking((), (nearest.refusal(),))
     ranking = ranked(found, top)
     steps = [one.simulated_s for one in found if isinstance(one, Proposal)]
     if not steps:

@@ -132,7 +132,7 @@ def best_of(
     Ranking
     """
     tell("working out the grid of equal stages")
-    model, nearest = StageModel(scenario), _Nearest()
+    model, nearest = StageModel(scenario), Nearest()
     tried = (fitting(scenario, point, model, nearest) for point in points)
     found = _first([one for one in tried if one is not None])
     if not found:
@@ -171,7 +171,7 @@ def grid(scenario: Scenario) -> Iterator[Grid]:
             yield from (Grid(stages, way, size) for way in alike for size in sizes)
 
 
-class _Nearest:
+class Nearest:
     """The plan that lacks least memory, and how many were tried."""
 
     def __init__(self) -> None:
@@ -190,9 +190,9 @@ class _Nearest:
         return Rejected("equal stages", f"does not fit: none of {self.tried:,} plans; {lack}")
 
 
-def fitting(scenario: Scenario, point: Grid, model: StageModel, nearest: _Nearest | None = None) -> Fitting | None:
+def fitting(scenario: Scenario, point: Grid, model: StageModel, nearest: Nearest | None = None) -> Fitting | None:
     """A point of the grid with the smallest recomputation that fits; None if none does or a rule forbids it."""
-    nearest = nearest or _Nearest()
+    nearest = nearest or Nearest()
     nearest.tried += 1
     for recompute in recompute_ladder(scenario):
         try:
@@ -226,6 +226,6 @@ def hand(scenario: Scenario, *, tensor_parallel: int = 8, expert_parallel: int =
     node = min(group.node.accelerators for group in scenario.cluster.groups)
     way = Way(tensor_parallel, 1, node // tensor_parallel, expert_parallel, 1, Recompute())
     point = Grid(scenario.cluster.devices // node, way, scenario.training.micro_batch_size)
-    nearest = _Nearest()
+    nearest = Nearest()
     one = fitting(scenario, point, StageModel(scenario), nearest)
     return ranked([nearest.refusal() if one is None else simulated("hand", scenario, one)])

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from simmoe.planners.pipeline_search import exact
 from simmoe.planners.pipeline_search.brute import all_plans, brute_force, judged
 from simmoe.planners.pipeline_search.exact import search
 from simmoe.planners.pipeline_search.limits import ALL_PRUNINGS, Prunings
@@ -45,6 +46,28 @@ def equals_enumeration(problem: PipelineProblem, shape: Shape, prunings: Pruning
 def test_the_search_equals_enumeration(shape):
     feasible = [equals_enumeration(random_problem(seed, 6, 5), shape) for seed in range(12)]
     assert sum(feasible) >= 6, "most must have a plan"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_limits_that_are_tried_upwards_change_nothing(monkeypatch, shape):
+    """As on thousands of devices: first among stages of one size, from a limit that nothing can beat."""
+    monkeypatch.setattr(exact, "FEW_DEVICES", 0)
+    feasible = [equals_enumeration(random_problem(seed, 6, 5), shape) for seed in range(20, 32)]
+    assert sum(feasible) >= 6, "most must have a plan"
+
+
+def test_plans_met_on_the_way_are_plans(monkeypatch):
+    monkeypatch.setattr(exact, "FEW_DEVICES", 0)
+    met = 0
+    for seed in range(40):
+        problem = random_problem(seed)
+        found = search([problem])
+        met += len(found.on_the_way)
+        for plan in found.on_the_way:
+            assert fits(problem, plan.stages)
+            assert plan.seconds == pytest.approx(judged(problem, plan.stages), rel=1e-12)
+            assert plan.seconds >= found.plans[0].seconds
+    assert met > 20
 
 
 @pytest.mark.slow
