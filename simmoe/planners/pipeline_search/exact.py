@@ -31,7 +31,7 @@ from simmoe.planners.pipeline_search.tables import chosen_options
 from simmoe.planners.pipeline_search.warm import first_plan
 
 STEPS_AT_ONCE = 1_000_000
-RAISE, MOST_RAISES = 1.1, 50  # of the limit, while nothing is found
+RAISE, MOST_RAISES = 1.15, 40  # of the limit, while nothing is found
 FEW_DEVICES = 64  # up to which the search is quick from any first plan
 
 
@@ -176,8 +176,8 @@ def _of_one_size(settings: Sequence[Setting], limit: float) -> SearchResult:
     Limits are tried upwards from what no plan can beat, for a search that finds nothing costs little.
     """
     made = [one for setting in settings for one in _one_size_each(setting)]
-    made.sort(key=_least_seconds)
-    tried, counts = _least_seconds(made[0]) if made else math.inf, Counts()
+    made.sort(key=lambda setting: len(setting.tables.kind))  # what the quick ones find spares the others
+    tried, counts = min((_least_seconds(setting) for setting in made), default=math.inf), Counts()
     for _ in range(MOST_RAISES):
         tried = min(tried * RAISE, limit)
         plans: list[PipelinePlan] = []

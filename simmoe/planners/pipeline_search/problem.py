@@ -248,8 +248,9 @@ def _wrong_option(problem: PipelineProblem, option: StageOption) -> Iterator[str
         yield f"devices must be at least 1 (got {option.devices})"
     if any(len(column) != problem.layers for column in columns):
         yield f"every column must have {problem.layers} layers (got {[len(column) for column in columns]})"
-    values = [value for column in (*columns, option.every, option.first, option.last) for value in column]
-    if not all(0.0 <= value < math.inf for value in values):
+    every = (*columns, option.every, option.first, option.last)
+    # A sum is finite only if all of it is.
+    if not all(math.isfinite(sum(column)) and min(column, default=0.0) >= 0.0 for column in every):
         yield "seconds and bytes must be finite and not negative"
     if min(f + b for f, b in zip(option.forward_s, option.backward_s, strict=False)) <= 0.0:
         yield "a layer must take time"

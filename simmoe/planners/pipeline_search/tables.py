@@ -125,9 +125,16 @@ def _undominated(group: list[int], options: tuple[StageOption, ...]) -> list[int
 
 
 def _figures(option: StageOption) -> list[float]:
-    columns = (option.forward_s, option.backward_s, option.update_s, option.held_bytes, option.kept_bytes)
-    extras = (option.every, option.first, option.last)
-    return [*(value for column in (*columns, *extras) for value in column), -option.capacity_bytes]
+    times = (*option.forward_s, *option.backward_s, *option.update_s)
+    return [
+        *times,
+        *option.held_bytes,
+        *option.kept_bytes,
+        *option.every,
+        *option.first,
+        *option.last,
+        -option.capacity_bytes,
+    ]
 
 
 def tables_of(problem: PipelineProblem, options: list[int]) -> Tables:
