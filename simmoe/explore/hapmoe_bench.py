@@ -76,8 +76,6 @@ class Measurement(NamedTuple):
         The step by the simulator and by the planner's model [s].
     tight_s, upper_s : float
         L' and the familiar estimate U of the plan's stages under 1F1B; NaN for systems without a pipeline model [s].
-    virtual : bool
-        The plan has virtual stages, which 1F1B's bounds do not bind.
     offload : bool
         Optimizer states are kept on the host.
     search_s : float
@@ -91,7 +89,6 @@ class Measurement(NamedTuple):
     predicted_s: float = float("nan")
     tight_s: float = float("nan")
     upper_s: float = float("nan")
-    virtual: bool = False
     offload: bool = False
     search_s: float = 0.0
 

@@ -37,13 +37,9 @@ def _plans(known: Mapping[Case, Measurement]) -> Sheet:
         one = known.get(Case("hapmoe", cluster, model))
         if one is not None and one.fits:
             error = f"{one.planner_error:+.1%}".replace("%", " %")
-            lower = f"{one.tight_s:.3f}{'*' if one.virtual else ''}"
-            seconds = (lower, f"{one.simulated_s:.3f}", f"{one.upper_s:.3f}", f"{one.predicted_s:.3f}")
+            seconds = tuple(f"{value:.3f}" for value in (one.tight_s, one.simulated_s, one.upper_s, one.predicted_s))
             lines.append((model[-1], cluster, *seconds, error, _plan(one)))
-    remark = (
-        "seconds; L' bounds a 1F1B step of the planner's stage times from below, U is the familiar estimate; * = "
-        "virtual stages, which it does not bind"
-    )
+    remark = "seconds; L' bounds a 1F1B step of the planner's stage times from below, U is the familiar estimate"
     columns = ("", "cluster", "L'", "simulated", "U", "predicted", "error", "plan")
     return Sheet("Plans of HAPMoE", remark, columns, "llrrrrrl", tuple(lines))
 

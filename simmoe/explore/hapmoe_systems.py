@@ -18,7 +18,6 @@ from simmoe.planners.step_model import predict
 from simmoe.planners.uniform import hand, uniform
 from simmoe.specs import throughput_scenario
 from simmoe.specs.data_folders import data_root
-from simmoe.specs.plan import Schedule
 from simmoe.specs.scenario import Scenario
 from simmoe.specs.throughput_table_reader import TableRow, read_table
 
@@ -76,11 +75,9 @@ def _nothing(reason: str) -> Measurement:
 def _of(proposal: Proposal) -> Measurement:
     """What a plan amounts to; its bounds are those of its stages under 1F1B."""
     plan = proposal.scenario.plan
-    virtual, zebra = plan.schedule is Schedule.INTERLEAVED, any(stage.experts for stage in plan.stages)
     tight, upper = math.nan, math.nan
-    if not zebra:
-        plain = plan.model_copy(update={"schedule": Schedule.ONE_F_ONE_B})
-        bounds = predict(proposal.scenario.model_copy(update={"plan": plain}))
+    if not any(stage.experts for stage in plan.stages):
+        bounds = predict(proposal.scenario)
         tight, upper = bounds.seconds, bounds.upper_s
     return Measurement(
         tokens_per_s=proposal.tokens_per_s,
@@ -90,7 +87,6 @@ def _of(proposal: Proposal) -> Measurement:
         predicted_s=proposal.predicted_s,
         tight_s=tight,
         upper_s=upper,
-        virtual=virtual,
         offload=plan.optimizer_offload_fraction > 0,
     )
 

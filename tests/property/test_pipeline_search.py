@@ -52,8 +52,8 @@ def test_the_search_equals_enumeration(shape):
 def test_limits_that_are_tried_upwards_change_nothing(monkeypatch, shape):
     """As on thousands of devices: first among stages of one size, from a limit that nothing can beat."""
     monkeypatch.setattr(exact, "FEW_DEVICES", 0)
-    feasible = [equals_enumeration(random_problem(seed, 6, 5), shape) for seed in range(20, 32)]
-    assert sum(feasible) >= 6, "most must have a plan"
+    feasible = [equals_enumeration(random_problem(seed, 5, 5), shape) for seed in range(20, 28)]
+    assert sum(feasible) >= 4, "most must have a plan"
 
 
 def test_plans_met_on_the_way_are_plans(monkeypatch):

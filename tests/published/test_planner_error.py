@@ -14,7 +14,7 @@ SHIPPED = [
     *sorted((SCENARIOS / "papers" / "hapmoe").glob("??-*.yaml")),
     *sorted((SCENARIOS / "papers" / "hetermoe").glob("??-*.yaml")),
 ]
-QUICK = {"small-moe-2xa40", "qwen3-30b-a3b-8xb200", "16-1-s", "24-3-s", "c1-w2", "o3-d2"}
+QUICK = {"small-moe-2xa40", "qwen3-30b-a3b-8xb200", "16-1-s", "c1-w2", "o3-d2"}
 MEAN, MOST, LOSS = 0.05, 0.12, 0.025
 """Of the planner's error, and of what its own first choice loses to the simulator's among the ten best."""
 

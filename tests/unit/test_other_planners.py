@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parents[2] / "scenarios" / "papers" / "hapmoe"
 
 def paper(name: str, *overrides: str) -> Scenario:
     """A scenario of HAPMoE's evaluation with a small model."""
-    return load_scenario(FOLDER / f"{name}.yaml", ["model.num_layers=6", "training.global_batch_size=32", *overrides])
+    return load_scenario(FOLDER / f"{name}.yaml", ["model.num_layers=4", "training.global_batch_size=16", *overrides])
 
 
 @pytest.fixture(scope="module")

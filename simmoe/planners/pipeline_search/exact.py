@@ -127,7 +127,7 @@ def search(
     >>> problem = PipelineProblem((DeviceType("fast", 1), DeviceType("slow", 1)), 4, 8, (fast, slow), ((0.0,) * 2,) * 2)
     >>> best = search([problem]).plans[0]
     >>> best.seconds, [(problem.options[stage.option].device_type, stage.layers) for stage in best.stages]
-    (81.0, [(1, 1), (0, 3)])
+    (81.0, [(0, 3), (1, 1)])
     """
     for problem in problems:
         check_pipeline(problem)
@@ -144,7 +144,8 @@ def search(
             continue
         found = run_levels(setting, limit)
         met, counts = [*met, *found.plans], counts.added(found.counts)
-    met = sorted(set(met))
+    # Of equal plans the first one found: options are in order of names, whatever order they were given in.
+    met = sorted(dict.fromkeys(met), key=lambda plan: plan.seconds)
     if not met or plans < 2:
         return SearchResult(tuple(met[:1]), counts, tuple(met[1:]))
     several: list[PipelinePlan] = []
