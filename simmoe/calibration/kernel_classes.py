@@ -1,12 +1,8 @@
 """What a kernel does, by its name: an ordered table that users extend."""
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
-
-from simmoe.errors import SpecError
 
 
 class KernelClass(NamedTuple):
@@ -122,40 +118,3 @@ def class_of(name: str, table: tuple[KernelClass, ...] = TABLE) -> str:
     ('conv', 'norm', 'other')
     """
     return next((row.name for row in table if row.pattern.search(name)), OTHER)
-
-
-def read_classes(path: Path) -> tuple[KernelClass, ...]:
-    """Rows of one's own, before the table.
-
-    Parameters
-    ----------
-    path : Path
-        Lines ``class pattern`` with a blank between; the pattern is a regular expression. ``#`` begins a comment.
-
-    Raises
-    ------
-    SpecError
-        Every line that is none, by number.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise SpecError([f"{path}: cannot be read ({error.strerror or error})"]) from None
-    rows, problems = list[KernelClass](), list[str]()
-    for number, line in enumerate(lines, 1):
-        words = line.split("#", 1)[0].split(None, 1)
-        if not words:
-            continue
-        try:
-            rows.append(KernelClass(words[0], re.compile(words[1].strip())))
-        except (IndexError, re.error) as error:
-            problems.append(f"{path}:{number}: {_reason(words, error)}")
-    if problems:
-        raise SpecError(problems)
-    return (*rows, *TABLE)
-
-
-def _reason(words: Sequence[str], error: Exception) -> str:
-    if len(words) < 2:
-        return f"a class and a pattern are expected (got {words[0]!r}), write both"
-    return f"the pattern is no regular expression ({error}), correct it"

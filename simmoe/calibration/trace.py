@@ -235,7 +235,7 @@ def read_trace(path: Path) -> Trace:
     Raises
     ------
     SpecError
-        If the file is no trace, cut off, or larger than the bounds of `trace_source`.
+        If the file is no trace, cut off, or larger than the bounds of `trace_file`.
     """
     text, reader = TraceText(path), _Reader()
     for events in text.blocks():

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from simmoe.calibration.trace_source import CHUNK, chunks
+from simmoe.calibration.trace_file import CHUNK, chunks
 from simmoe.errors import SpecError
 
 MOST_HEADER = 2**27

@@ -39,7 +39,8 @@ def trace(
 ) -> None:
     """Compute, communication, what of it is exposed, copies and idle time of traces; several ranks are matched."""
     from simmoe.calibration.breakdown import breakdown, steps_of
-    from simmoe.calibration.kernel_classes import TABLE, read_classes
+    from simmoe.calibration.classes_file import read_classes
+    from simmoe.calibration.kernel_classes import TABLE
     from simmoe.calibration.trace import read_trace
 
     if json not in (None, "-") and json is not None:

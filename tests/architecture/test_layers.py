@@ -16,6 +16,7 @@ LINT_IMPORTS = Path(sys.executable).with_name("lint-imports")
 FILE_TOUCHERS = (
     "simmoe/specs/*reader*.py",
     "simmoe/specs/*_file.py",
+    "simmoe/calibration/*_file.py",
     "simmoe/specs/data_folders.py",
     "simmoe/report/*.py",
     "simmoe/cli/*.py",

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simmoe.calibration import trace_json, trace_source
+from simmoe.calibration import trace_file, trace_json
 from simmoe.calibration.breakdown import breakdown, row_classes, steps_of
+from simmoe.calibration.classes_file import read_classes
 from simmoe.calibration.collective_calls import collectives
-from simmoe.calibration.kernel_classes import TABLE, class_of, read_classes
+from simmoe.calibration.kernel_classes import TABLE, class_of
 from simmoe.calibration.ranks import match_ranks
 from simmoe.calibration.trace import Trace, lanes_overlap, nanoseconds, read_trace
 from simmoe.errors import SpecError
@@ -324,7 +325,7 @@ def test_gzip_is_told_by_its_first_bytes_and_truncation_by_its_end(at: Folder) -
 
 
 def test_a_gzip_bomb_is_stopped(at: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_source, "FREE_BYTES", 2**20)
+    monkeypatch.setattr(trace_file, "FREE_BYTES", 2**20)
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = packer.compress(b'{"traceEvents": [' + b" " * 2**25) + packer.flush()
     with pytest.raises(SpecError, match="which no trace does"):
@@ -366,7 +367,7 @@ def test_blocks_do_not_matter(at: Folder, monkeypatch: pytest.MonkeyPatch) -> No
     events = [kernel(ts=n, dur=1, name=names[n % 5], note={"a": [{"b": "},"}]}) for n in range(4000)]
     path = at.text(json.dumps({"traceEvents": events, "distributedInfo": {"rank": 1}}))
     whole = read_trace(path)
-    monkeypatch.setattr(trace_source, "CHUNK", 1009)
+    monkeypatch.setattr(trace_file, "CHUNK", 1009)
     monkeypatch.setattr(trace_json, "CHUNK", 2003)
     cut = read_trace(path)
     assert len(cut) == 4000
