@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from simmoe.cli.options import Overrides
 from simmoe.cli.validate_kept import finished_rows, keeping, kept_beside
 from simmoe.cli.validate_run import FAILED, compare_all
 
@@ -18,34 +19,60 @@ if TYPE_CHECKING:
 _KEYS = ("group", "model", "gpu", "software", "precision")
 
 
+_Scenario = Annotated[
+    Path | None,
+    typer.Argument(metavar="SCENARIO", help="A scenario that was run; with --log.", show_default=False),
+]
+_Log = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Compare the scenario with the training log of its run.", show_default=False),
+]
+_Tolerance = Annotated[float, typer.Option(min=0.0, help="With --log: of the step time; more is exit status 1.")]
+_Published = Annotated[bool, typer.Option("--published", help="Compare with the published runs shipped.")]
+_Table = Annotated[
+    Path | None,
+    typer.Option(help="Compare with a CSV file of your own, see scenarios/published/README.md.", metavar="FILE"),
+]
+_Orderings = Annotated[
+    bool, typer.Option("--orderings", help="Also tell whether changes of one choice have the right sign.")
+]
+_Csv = Annotated[Path | None, typer.Option(help="Write one line a row to this file; - for the screen.", metavar="FILE")]
+_Plot = Annotated[
+    Path | None, typer.Option(help="Draw simulated against measured times: .svg, .png or .pdf.", metavar="FILE")
+]
+_Resume = Annotated[
+    bool, typer.Option("--resume", help="With --csv: go on where an interrupted run of the same file stopped.")
+]
+
+
 def validate(
-    published: Annotated[bool, typer.Option("--published", help="Compare with the published runs shipped.")] = False,
-    table: Annotated[
-        Path | None,
-        typer.Option(help="Compare with a CSV file of your own, see scenarios/published/README.md.", metavar="FILE"),
-    ] = None,
+    scenario: _Scenario = None,
+    log: _Log = None,
+    overrides: Overrides = None,
+    tolerance: _Tolerance = 0.1,
+    published: _Published = False,
+    table: _Table = None,
     group: Annotated[str, typer.Option(help="Only rows whose source has this in its name.", metavar="TEXT")] = "",
     model: Annotated[str, typer.Option(help="Only rows whose model has this in its name.", metavar="TEXT")] = "",
     gpu: Annotated[str, typer.Option(help="Only rows whose accelerator has this in its name.", metavar="TEXT")] = "",
     by: Annotated[str, typer.Option(help=f"Summarise by {', '.join(_KEYS)}.", metavar="KEY")] = "group",
     worst: Annotated[int, typer.Option(min=0, help="Worst rows to print of each group.")] = 2,
-    orderings: Annotated[
-        bool, typer.Option("--orderings", help="Also tell whether changes of one choice have the right sign.")
-    ] = False,
-    csv: Annotated[
-        Path | None, typer.Option(help="Write one line a row to this file; - for the screen.", metavar="FILE")
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw simulated against measured times: .svg, .png or .pdf.", metavar="FILE"),
-    ] = None,
+    orderings: _Orderings = False,
+    csv: _Csv = None,
+    plot: _Plot = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the errors in Markdown instead.")] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="With --csv: go on where an interrupted run of the same file stopped.")
-    ] = False,
+    resume: _Resume = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that simulate.")] = 2,
 ) -> None:
-    """Simulate published training runs and report the error of each source; exit status 1 if SimMoE failed on a row."""
+    """Simulate training runs that were measured and report the errors: published ones, or your own by its log.
+
+    Exit status 1 if SimMoE failed on a row, or if your own run is farther off than the tolerance.
+    """
+    if scenario is not None or log is not None:
+        from simmoe.cli.validate_log import validate_log
+
+        validate_log(scenario, log, overrides or [], tolerance)
+        return
     from simmoe.report.league import csv_text, markdown_table
 
     _check_words(by, csv, resume)
