@@ -7,6 +7,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +23,15 @@ _STEP = re.compile(r"^ProfilerStep ?[#*] ?\d*")
 _DECADE_NS = 315_360_000_000_000_000
 _MOST_NS = 2**62
 _CALL = re.compile(r"^(?:nccl:|c10d::|record_param_comms)")
+
+
+class _Launched(msgspec.Struct):
+    """The argument that is read of a launch."""
+
+    correlation: int | None = None
+
+
+_LAUNCH = msgspec.json.Decoder(_Launched)
 
 
 class Span(NamedTuple):
@@ -180,7 +190,10 @@ class _Reader:
         self.rows.append(row)
 
     def _launch(self, event: Event) -> None:
-        correlation = _whole(_mapping(plain(event.args)).get("correlation"))
+        try:
+            correlation = _whole(_LAUNCH.decode(event.args).correlation)
+        except msgspec.DecodeError:
+            correlation = _whole(_mapping(plain(event.args)).get("correlation"))
         start = nanoseconds(bytes(event.ts))
         if correlation > 0 and start is not None and correlation not in self.launches:
             self.launches[correlation] = (start, self.threads.number(_thread(event)))
@@ -199,7 +212,8 @@ class _Reader:
 
 
 def _thread(event: Event) -> tuple[str, str]:
-    return str(plain(event.pid)), str(plain(event.tid))
+    """Process and thread as they are written: they are only told apart."""
+    return bytes(event.pid).decode("latin-1"), bytes(event.tid).decode("latin-1")
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -121,7 +121,7 @@ class TraceText:
 
     def _head(self, text: bytes) -> None:
         """Read what stands before or behind the events; what is not JSON is not worth an error."""
-        for candidate in (text, _NOT_A_NUMBER.sub(b"null", text)):
+        for candidate in _readings(text):
             try:
                 self.header.append(_HEADER.decode(candidate.lstrip(b"\xef\xbb\xbf")))
             except _ERRORS:
@@ -144,7 +144,7 @@ class TraceText:
 
     def _decoded(self, text: bytes) -> tuple[list[Event], int | None]:
         """The events of some text, none if it cannot be decoded; and where the array ended, if it did."""
-        for candidate in (text, _NOT_A_NUMBER.sub(b"null", text)):
+        for candidate in _readings(text):
             try:
                 return _BLOCK.decode(b"[" + candidate + b"]"), None
             except msgspec.DecodeError as error:
@@ -208,6 +208,13 @@ class TraceText:
             self._head(b"{" + rest)
 
 
+def _readings(text: bytes) -> Iterator[bytes]:
+    """A text, and if that is no JSON, the same without numbers that are none."""
+    yield text
+    if b"NaN" in text or b"Infinity" in text:
+        yield _NOT_A_NUMBER.sub(b"null", text)
+
+
 def _without_events(text: bytes) -> str:
     """What a file without events may be."""
     if b'"nodes"' in text and b'"schema"' in text:
@@ -225,7 +232,7 @@ def plain(text: Raw | bytes) -> Any:
     raw = bytes(text)
     if not raw:
         return None
-    for candidate in (raw, _NOT_A_NUMBER.sub(b"null", raw)):
+    for candidate in _readings(raw):
         try:
             return msgspec.json.decode(candidate)
         except (*_ERRORS, UnicodeDecodeError):

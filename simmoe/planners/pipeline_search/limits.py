@@ -9,7 +9,7 @@ from simmoe.planners.pipeline_search.problem import PipelineProblem, Shape
 from simmoe.planners.pipeline_search.tables import Tables, lowest_start, quicker_pairs, tables_of
 
 SAFE = 1.0 + 1e-9  # bounds and labels are rounded differently; what is cut must be worse by more than that
-GRID = 12  # stage times for which the capacity of the devices left is worked out
+GRID = 6  # stage times for which the capacity of the devices left is worked out
 LEAST_SHARE = 0.7  # the smallest of them, as a share of what a stage may take
 
 
