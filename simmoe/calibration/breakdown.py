@@ -86,14 +86,15 @@ def union_ns(start: IntArray, end: IntArray) -> int:
 
 
 def row_classes(trace: Trace, table: tuple[KernelClass, ...] = TABLE) -> NDArray[np.object_]:
-    """The class of every row: of kernels by name, of copies and fills by category.
+    """The class of every row: what it states itself, of kernels by name, of copies and fills by category.
 
     Parameters
     ----------
     trace : Trace
     table : tuple of KernelClass
     """
-    by_name = np.array([class_of(name, table) for name in trace.names], dtype=object)
+    stated = trace.stated
+    by_name = np.array([stated.get(i) or class_of(name, table) for i, name in enumerate(trace.names)], dtype=object)
     found = by_name[trace.name] if len(trace) else np.array([], dtype=object)
     for kind in (1, 2):
         found[trace.kind == kind] = KINDS[kind]

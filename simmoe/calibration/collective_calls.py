@@ -34,7 +34,7 @@ _PLAIN = {
     "alltoall": "all_to_all",
     "alltoallv": "all_to_all",
     "alltoallbase": "all_to_all",
-    "sendrecv": "send_recv",
+    **dict.fromkeys(("sendrecv", "send", "recv", "isend", "irecv", "batchisendirecv"), "send_recv"),
 }
 
 

@@ -32,6 +32,8 @@ class Matched(NamedTuple):
         Of each trace that took part, what its kernel lasted longer than that [ns].
     end_skew_ns : int
         Between the first end and the last [ns].
+    rows : tuple of int
+        Of each trace.
     """
 
     kind: str
@@ -41,6 +43,7 @@ class Matched(NamedTuple):
     transfer_ns: int
     waiting_ns: tuple[int, ...]
     end_skew_ns: int
+    rows: tuple[int, ...]
 
     @property
     def bus_bandwidth(self) -> float | None:
@@ -132,4 +135,13 @@ def _matched(
     ranks = named[0] if named else len(traces) if whole else 0
     first = calls[0]
     waited = tuple(max(0, own - transfer) for own in took)
-    return Matched(first.kind, first.name, max(sizes, default=None), ranks, transfer, waited, skew)
+    return Matched(
+        first.kind,
+        first.name,
+        max(sizes, default=None),
+        ranks,
+        transfer,
+        waited,
+        skew,
+        tuple(call.row for call in calls),
+    )

@@ -22,6 +22,8 @@ _STEP_ROWS = {"user_annotation", "operator", "cpu_op"}
 _STEP = re.compile(r"^ProfilerStep ?[#*] ?\d*")
 _DECADE_NS = 315_360_000_000_000_000
 _MOST_NS = 2**62
+HOST = "host.launch"
+_WORDS = (b"ProfilerStep", b"nccl:", b"record_param_comms", HOST.encode())
 _CALL = re.compile(r"^(?:nccl:|c10d::|record_param_comms)")
 
 
@@ -76,6 +78,10 @@ class Trace:
         Rows ``ProfilerStep#`` of the host, in order of time.
     calls : tuple of Span
         Rows of the host that name a collective.
+    host : tuple of Span
+        Launches of a simulated host, in the traces that SimMoE writes.
+    stated : dict of int to str
+        Index into `names` -> category, where a row says so itself, as in the traces that SimMoE writes.
     rank, world_size : int or None
     warnings : tuple of str
         What was left out, and what to doubt.
@@ -96,6 +102,8 @@ class Trace:
     args: dict[int, dict[str, Any]]
     steps: tuple[Span, ...]
     calls: tuple[Span, ...]
+    host: tuple[Span, ...]
+    stated: dict[int, str]
     rank: int | None
     world_size: int | None
     warnings: tuple[str, ...]
@@ -150,6 +158,8 @@ class _Reader:
         self.args: dict[int, dict[str, Any]] = {}
         self.steps: list[Span] = []
         self.calls: list[Span] = []
+        self.host: list[Span] = []
+        self.stated: dict[int, str] = {}
         self.damaged = self.negative = 0
 
     def block(self, events: Iterable[Event]) -> None:
@@ -187,6 +197,8 @@ class _Reader:
         row = (*span, kind, self.names.number(name), self.lanes.number(lane), _whole(args.get("correlation")))
         if kind == 0 and ("Collective name" in args or "ccl" in name or "::" in name):
             self.args[len(self.rows)] = args
+        elif "category" in args and isinstance(args["category"], str):
+            self.stated[row[3]] = args["category"]
         self.rows.append(row)
 
     def _launch(self, event: Event) -> None:
@@ -200,7 +212,7 @@ class _Reader:
 
     def _host(self, event: Event) -> None:
         raw = bytes(event.name)
-        if b"ProfilerStep" not in raw and b"nccl:" not in raw and b"record_param_comms" not in raw:
+        if not any(word in raw for word in _WORDS):
             return
         name, span = str(plain(event.name) or ""), self._span(event)
         if span is None:
@@ -209,6 +221,8 @@ class _Reader:
             self.steps.append(Span(name, *span, _thread(event), {}))
         elif _CALL.match(name):
             self.calls.append(Span(name, *span, _thread(event), _mapping(plain(event.args))))
+        elif name.startswith(HOST):
+            self.host.append(Span(name, *span, _thread(event), _mapping(plain(event.args))))
 
 
 def _thread(event: Event) -> tuple[str, str]:
@@ -285,6 +299,8 @@ def _made(path: Path, text: TraceText, reader: _Reader) -> Trace:
         args={place[row]: args for row, args in reader.args.items() if row in place},
         steps=tuple(sorted((_moved(span, base) for span in reader.steps), key=lambda span: span.start_ns)),
         calls=tuple(sorted((_moved(span, base) for span in reader.calls), key=lambda span: span.start_ns)),
+        host=tuple(_moved(span, base) for span in reader.host),
+        stated=reader.stated,
         rank=_size(info.get("rank")),
         world_size=_size(info.get("world_size")),
         warnings=tuple(warnings),

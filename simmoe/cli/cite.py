@@ -4,20 +4,22 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from simmoe.cli.options import AsJson, Overrides, ScenarioFile
+from simmoe.cli.options import AsJson, OverlayFile, Overrides, ScenarioFile
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def cite(scenario: ScenarioFile, overrides: Overrides = None, json: AsJson = False) -> None:
+def cite(
+    scenario: ScenarioFile, overrides: Overrides = None, overlay: OverlayFile = None, json: AsJson = False
+) -> None:
     """List every source a simulation relied on, and for which numbers."""
     from simmoe.pipeline import run
     from simmoe.report.manifest import citations
     from simmoe.specs import catalog
-    from simmoe.specs.reader import load_scenario
+    from simmoe.specs.overlay_file import load_overlaid
 
-    result = run(load_scenario(scenario, overrides or []))
+    result = run(load_overlaid(scenario, overrides or [], overlay))
     found = citations(result, catalog.sources())
     if json:
         import json as json_module

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simmoe.cli.options import JsonFile, Overrides, ScenarioFile
+from simmoe.cli.options import JsonFile, OverlayFile, Overrides, ScenarioFile
 from simmoe.cli.write_texts import check_outputs, write_texts
 from simmoe.planners.registry import PURPOSE, Planner
 
@@ -33,6 +33,7 @@ _PLANNERS = (
 def compare(
     scenario: ScenarioFile,
     overrides: Overrides = None,
+    overlay: OverlayFile = None,
     planners: Annotated[
         list[Planner] | None,
         typer.Option(
@@ -56,11 +57,11 @@ def compare(
     The plan of the file stands beside them. Ctrl-C ends the comparison with what has been found. Exits with 3 if no
     plan fits.
     """
-    from simmoe.specs.reader import load_scenario
+    from simmoe.specs.overlay_file import load_overlaid
 
     check_outputs(csv, json, None)
     _check_plot(plot)
-    loaded = load_scenario(scenario, overrides or [])
+    loaded = load_overlaid(scenario, overrides or [], overlay)
     found = _asked(loaded, list(dict.fromkeys(planners or _PLANNERS)))
     if plot is not None and any(entry.best for entry in found):
         _draw(found, loaded, plot)

@@ -64,8 +64,8 @@ def show(
 ) -> None:
     """Show every number of a part: value, source, how firm it is, who confirms it or says otherwise."""
     from simmoe.cli.db_tables import print_part, print_sources
-    from simmoe.report.numbers import numbers_of
     from simmoe.specs import catalog
+    from simmoe.specs.numbers import numbers_of
 
     parts = find(id)
     if json:
@@ -83,8 +83,9 @@ def show(
 
 def _entry(kind: str, id: str, part: "Spec") -> dict[str, Any]:
     """A part as plain data."""
-    from simmoe.report.numbers import number_entry, numbers_of
+    from simmoe.report.numbers import number_entry
     from simmoe.specs import catalog
+    from simmoe.specs.numbers import numbers_of
 
     sources = catalog.sources()
     numbers = list(numbers_of(part, f"{kind} {id}"))

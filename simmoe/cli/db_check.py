@@ -8,8 +8,8 @@ import typer
 from simmoe.cli.db_parts import KINDS, load
 
 if TYPE_CHECKING:
-    from simmoe.report.numbers import Number
     from simmoe.specs.catalog import Kind
+    from simmoe.specs.numbers import Number
 
 CHECK_FAILED = 1
 
@@ -50,8 +50,8 @@ def _parts() -> "Iterator[tuple[list[str], list[Number]]]":
     """Problems and numbers of every part; on a terminal, a line on the error stream says which one is read."""
     from simmoe.cli.screen import console
     from simmoe.errors import SimmoeError, SpecError
-    from simmoe.report.numbers import numbers_of
     from simmoe.specs import catalog
+    from simmoe.specs.numbers import numbers_of
 
     kinds: tuple[Kind, ...] = (*KINDS, "model")
     screen = console(stderr=True)

@@ -8,9 +8,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from simmoe.cli.screen import console, heading, indented, table
-from simmoe.report.numbers import Number
 from simmoe.specs.base import Kind
 from simmoe.specs.hardware import Accelerator, Cluster, Link, Node
+from simmoe.specs.numbers import Number
 from simmoe.specs.software import SoftwareStack
 
 _WIDE = 120  # columns

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from simmoe.report.database import JUDGEMENT
-from simmoe.report.numbers import Number, numbers_of
 from simmoe.specs import catalog
 from simmoe.specs.base import Spec
 from simmoe.specs.hardware import Accelerator, Cluster, Link, Node
 from simmoe.specs.kernel_file import COLUMNS, variant_of
+from simmoe.specs.numbers import Number, numbers_of
 from simmoe.specs.software import SoftwareStack
 
 CLASSES: dict[str, type[Spec]] = {

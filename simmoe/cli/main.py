@@ -10,7 +10,21 @@ from typing import Annotated
 import typer
 
 import simmoe
-from simmoe.cli import cite, compare, db, export, import_, models, new, plan, reproduce, simulate, trace, validate
+from simmoe.cli import (
+    calibrate,
+    cite,
+    compare,
+    db,
+    export,
+    import_,
+    models,
+    new,
+    plan,
+    reproduce,
+    simulate,
+    trace,
+    validate,
+)
 from simmoe.errors import SimmoeError
 
 app = typer.Typer(
@@ -30,6 +44,7 @@ app.command(short_help="Compare planners on a scenario.")(compare.compare)
 app.command()(cite.cite)
 app.command()(validate.validate)
 app.command(short_help="Say where the time of a profiler trace went.")(trace.trace)
+app.command(short_help="Fit the database to traces and benchmarks of your machines.")(calibrate.calibrate)
 app.command()(reproduce.reproduce)
 app.add_typer(db.app, name="db")
 app.add_typer(models.app, name="models")

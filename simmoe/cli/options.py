@@ -15,6 +15,15 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
+OverlayFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--overlay",
+        metavar="FILE",
+        help="Numbers of your own machines instead of the database's, as simmoe calibrate writes them.",
+        show_default=False,
+    ),
+]
 DrawCount = Annotated[
     int, typer.Option(min=0, metavar="N", help="Simulate N times more with times that vary (training.jitter).")
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simmoe.cli.options import JsonFile, Overrides, ScenarioFile
+from simmoe.cli.options import JsonFile, OverlayFile, Overrides, ScenarioFile
 from simmoe.cli.plan_search import asked
 from simmoe.planners.registry import PURPOSE, Mode, Planner, Request
 
@@ -23,6 +23,7 @@ _PLANNERS = "; ".join(f"{planner}: {purpose}" for planner, purpose in PURPOSE.it
 def plan(
     scenario: ScenarioFile,
     overrides: Overrides = None,
+    overlay: OverlayFile = None,
     planner: Annotated[Planner, typer.Option(help=_PLANNERS)] = Planner.HAPMOE,
     mode: Annotated[
         Mode, typer.Option(help="Of hapmoe: the exact search, the paper's, or all plans of a small cluster.")
@@ -38,10 +39,10 @@ def plan(
 
     Exits with 3 if no plan fits. Ctrl-C ends the search with the best plan found so far.
     """
-    from simmoe.specs.reader import load_scenario
+    from simmoe.specs.overlay_file import load_overlaid
 
     _check_outputs(output, json)
-    loaded = load_scenario(scenario, overrides or [])
+    loaded = load_overlaid(scenario, overrides or [], overlay)
     start = perf_counter()
     ranking = asked(planner, loaded, Request(top, mode.value))
     seconds = perf_counter() - start
@@ -54,7 +55,7 @@ def plan(
 
         print_ranking(ranking, loaded, seconds)
         if output is not None and ranking.proposals:
-            _say_how(ranking.best, scenario, overrides or [], output)
+            _say_how(ranking.best, scenario, overrides or [], output, overlay)
     if not ranking.proposals:
         raise typer.Exit(NO_PLAN)
 
@@ -77,13 +78,14 @@ def _write_plan(best: "Proposal", path: Path) -> None:
         temporary.write_text(dump_plan(best.plan), encoding="utf-8")
 
 
-def _say_how(best: "Proposal", scenario: Path, overrides: list[str], path: Path) -> None:
+def _say_how(best: "Proposal", scenario: Path, overrides: list[str], path: Path, overlay: Path | None) -> None:
     """How the plan is simulated; the micro-batch belongs to the training, not to the plan."""
     from simmoe.cli.remedies import set_options
 
     changes = [*overrides, f"plan={path.resolve()}", f"training.micro_batch_size={best.micro_batch_size}"]
     typer.echo(f"Wrote {path}; simulate it with")
-    typer.echo(f"  simmoe simulate {shlex.quote(str(scenario))} {set_options(changes)}")
+    laid = "" if overlay is None else f" --overlay {shlex.quote(str(overlay))}"
+    typer.echo(f"  simmoe simulate {shlex.quote(str(scenario))} {set_options(changes)}{laid}")
 
 
 def _write_json(ranking: "Ranking", planner: Planner, target: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simmoe.cli.options import DrawCount, Overrides, ScenarioFile, Seed
+from simmoe.cli.options import DrawCount, OverlayFile, Overrides, ScenarioFile, Seed
 
 if TYPE_CHECKING:
     from simmoe.report.result import Result
@@ -35,6 +35,7 @@ _STDOUT = "-"
 def simulate(
     scenario: ScenarioFile,
     overrides: Overrides = None,
+    overlay: OverlayFile = None,
     json: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the results as JSON; - prints them alone.")
     ] = None,
@@ -63,13 +64,13 @@ def simulate(
     Exits with 3 if the plan does not fit into memory.
     """
     from simmoe.pipeline import run
-    from simmoe.specs.reader import load_scenario
+    from simmoe.specs.overlay_file import load_overlaid
 
     json_file = Path(json) if json not in (None, _STDOUT) and json is not None else None
     _check_outputs(json_file, trace, plot)
     _check_draws(draws, network)
     changes = overrides or []
-    loaded = load_scenario(scenario, changes)
+    loaded = load_overlaid(scenario, changes, overlay)
     _check_drawable(loaded, draws)
     result = _with_draws(run(loaded, engine.value, network.value), draws, seed)
     written = _write(result, json_file, trace, plot)

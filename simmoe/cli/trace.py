@@ -35,6 +35,10 @@ def trace(
         Path | None,
         typer.Option(metavar="FILE", help="Lines 'class pattern' for kernels of your own.", show_default=False),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the first step of each trace: .svg, .png or .pdf.", show_default=False),
+    ] = None,
     json: JsonFile = None,
 ) -> None:
     """Compute, communication, what of it is exposed, copies and idle time of traces; several ranks are matched."""
@@ -43,17 +47,44 @@ def trace(
     from simmoe.calibration.kernel_classes import TABLE
     from simmoe.calibration.trace import read_trace
 
-    if json not in (None, "-") and json is not None:
-        from simmoe.cli.output_check import check_writable
-
-        check_writable(Path(json))
+    _check_outputs(json, plot)
     table = read_classes(classes) if classes is not None else TABLE
     traces = [read_trace(path) for path in files]
     found = [(one, breakdown(one, table=table), steps_of(one, table)) for one in traces]
+    if plot is not None:
+        _draw(traces, table, plot)
     if not write_texts({json: _text(found, table)} if json is not None else {}):
         from simmoe.cli.trace_report import print_traces
 
         print_traces(found, table, by.value, steps=steps)
+
+
+def _check_outputs(json: str | None, plot: Path | None) -> None:
+    """Refuse before reading what could not be written after it."""
+    from simmoe.cli.output_check import check_writable
+    from simmoe.report.figures import check_suffix
+
+    if plot is not None:
+        check_suffix(plot)
+    for path in (plot, Path(json) if json is not None and json != "-" else None):
+        if path is not None:
+            check_writable(path)
+
+
+def _draw(traces: "list[Trace]", table: "tuple[KernelClass, ...]", plot: Path) -> None:
+    """The first step of each trace that has rows."""
+    from simmoe.calibration.observations import step_rows
+    from simmoe.calibration.step_picture import trace_panel
+    from simmoe.errors import SpecError
+    from simmoe.report.lanes_picture import write_lanes
+
+    panels = []
+    for one in traces:
+        rank = "" if one.rank is None else f"rank {one.rank}, "
+        panels += [trace_panel(one, step.rows, f"{rank}{one.path.name}", table) for step in step_rows(one)[:1]]
+    if not panels:
+        raise SpecError([f"{traces[0].path}: no kernels here, so there is nothing to draw: leave --plot out"])
+    write_lanes(panels, plot)
 
 
 def _text(found: "list[tuple[Trace, Breakdown, list[Step]]]", table: "tuple[KernelClass, ...]") -> str:

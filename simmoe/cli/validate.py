@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from simmoe.cli.options import Overrides
+from simmoe.cli.options import OverlayFile, Overrides
 from simmoe.cli.validate_kept import finished_rows, keeping, kept_beside
 from simmoe.cli.validate_run import FAILED, compare_all
 
@@ -27,7 +27,19 @@ _Log = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Compare the scenario with the training log of its run.", show_default=False),
 ]
-_Tolerance = Annotated[float, typer.Option(min=0.0, help="With --log: of the step time; more is exit status 1.")]
+_Trace = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="Compare the scenario with a trace of its run; one a rank.", show_default=False),
+]
+_Classes = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="With --trace: 'class pattern' lines for kernels of your own.", show_default=False
+    ),
+]
+_Tolerance = Annotated[
+    float, typer.Option(min=0.0, help="With --log or --trace: of the step time; more is exit status 1.")
+]
 _Published = Annotated[bool, typer.Option("--published", help="Compare with the published runs shipped.")]
 _Table = Annotated[
     Path | None,
@@ -38,7 +50,7 @@ _Orderings = Annotated[
 ]
 _Csv = Annotated[Path | None, typer.Option(help="Write one line a row to this file; - for the screen.", metavar="FILE")]
 _Plot = Annotated[
-    Path | None, typer.Option(help="Draw simulated against measured times: .svg, .png or .pdf.", metavar="FILE")
+    Path | None, typer.Option(help="Draw simulated against measured: .svg, .png or .pdf.", metavar="FILE")
 ]
 _Resume = Annotated[
     bool, typer.Option("--resume", help="With --csv: go on where an interrupted run of the same file stopped.")
@@ -48,7 +60,10 @@ _Resume = Annotated[
 def validate(
     scenario: _Scenario = None,
     log: _Log = None,
+    trace: _Trace = None,
+    classes: _Classes = None,
     overrides: Overrides = None,
+    overlay: OverlayFile = None,
     tolerance: _Tolerance = 0.1,
     published: _Published = False,
     table: _Table = None,
@@ -64,14 +79,12 @@ def validate(
     resume: _Resume = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that simulate.")] = 2,
 ) -> None:
-    """Simulate training runs that were measured and report the errors: published ones, or your own by its log.
+    """Simulate training runs that were measured and report the errors: published ones, or your own.
 
     Exit status 1 if SimMoE failed on a row, or if your own run is farther off than the tolerance.
     """
-    if scenario is not None or log is not None:
-        from simmoe.cli.validate_log import validate_log
-
-        validate_log(scenario, log, overrides or [], tolerance)
+    if scenario is not None or log is not None or trace:
+        _own_run(scenario, log, trace or [], (overrides or [], overlay), tolerance, (plot, classes))
         return
     from simmoe.report.league import csv_text, markdown_table
 
@@ -86,6 +99,40 @@ def validate(
         _report(rows, found, by, worst, orderings=orderings)
     if any(one.reason.startswith(FAILED) for one in found):
         raise typer.Exit(1)
+
+
+def _own_run(
+    scenario: Path | None,
+    log: Path | None,
+    traces: list[Path],
+    changes: tuple[list[str], Path | None],
+    tolerance: float,
+    extras: tuple[Path | None, Path | None],
+) -> None:
+    """Compare a scenario with what one's own run left behind: its log, or traces with a picture and classes."""
+    from simmoe.errors import SpecError
+    from simmoe.specs.overlay_file import load_overlaid
+
+    if scenario is None or (log is None) == (not traces):
+        raise SpecError(
+            ["validate compares a scenario with its run, write validate SCENARIO --log FILE or --trace FILE"]
+        )
+    plot, classes = extras
+    if plot is not None:
+        from simmoe.cli.output_check import check_writable
+        from simmoe.report.figures import check_suffix
+
+        check_suffix(plot)
+        check_writable(plot)
+    loaded = load_overlaid(scenario, changes[0], changes[1])
+    if log is not None:
+        from simmoe.cli.validate_log import validate_log
+
+        validate_log(loaded, log, tolerance)
+        return
+    from simmoe.cli.validate_trace import validate_trace
+
+    validate_trace(loaded, traces, tolerance, plot, classes)
 
 
 def _check_words(by: str, csv: Path | None, resume: bool) -> None:

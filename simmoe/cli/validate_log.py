@@ -8,37 +8,32 @@ import typer
 if TYPE_CHECKING:
     from simmoe.calibration.step_times import MeasuredStep
     from simmoe.report.result import Result
+    from simmoe.specs.scenario import Scenario
 
 OUT_OF_TOLERANCE = 1
 
 
-def validate_log(scenario: Path | None, log: Path | None, overrides: list[str], tolerance: float) -> None:
+def validate_log(scenario: "Scenario", log: Path, tolerance: float) -> None:
     """Simulate a scenario and compare it with a log; exit status 1 if it is farther off than the tolerance.
 
     Parameters
     ----------
-    scenario, log : Path or None
-        Both are needed.
-    overrides : list of str
+    scenario : Scenario
+    log : Path
     tolerance : float
         Of the step time [1].
 
     Raises
     ------
     SpecError
-        If one of the two is missing, or the log does not belong to the scenario.
+        If the log does not belong to the scenario.
     """
     from simmoe.calibration.log_file import logged_steps
     from simmoe.calibration.step_times import measured_step
-    from simmoe.errors import SpecError
     from simmoe.pipeline import run
-    from simmoe.specs.reader import load_scenario
 
-    if scenario is None or log is None:
-        raise SpecError(["validate compares a scenario with a log, write validate SCENARIO --log FILE"])
-    loaded = load_scenario(scenario, overrides)
-    measured = measured_step(logged_steps(log), loaded)
-    result = run(loaded)
+    measured = measured_step(logged_steps(log), scenario)
+    result = run(scenario)
     error = result.step_time_s / measured.median_s - 1
     _print(result, measured, error, tolerance)
     if abs(error) > tolerance:

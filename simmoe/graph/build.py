@@ -64,7 +64,7 @@ def build_step(scenario: Scenario, *, fold: bool = True, contention: bool = True
     if len(plain) < len(stages):
         return build_zebra_step(scenario, plain, table, contention=contention)
     ranks, plans = zip(*(pair for made in plain.values() for pair in made), strict=True)
-    return with_skew(StepGraph(stamp(plans, table.operations), ranks), scenario)
+    return with_skew(StepGraph(stamp(plans, table.operations), ranks, table.operators), scenario)
 
 
 def _rank_plan(

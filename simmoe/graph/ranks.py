@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from simmoe.cost.operators import Operator
 from simmoe.graph.task import TaskGraph
 
 
@@ -39,7 +40,17 @@ class RankClass:
 
 
 class StepGraph(NamedTuple):
-    """A task graph and whom its ranks stand for; `Stream.rank` indexes `ranks`."""
+    """A task graph and whom its ranks stand for.
+
+    Attributes
+    ----------
+    graph : TaskGraph
+    ranks : tuple of RankClass
+        Indexed by `Stream.rank`.
+    operators : tuple of tuple of Operator
+        Behind each of the graph's operations; empty for zebra stages.
+    """
 
     graph: TaskGraph
     ranks: tuple[RankClass, ...]
+    operators: tuple[tuple[Operator, ...], ...] = ()

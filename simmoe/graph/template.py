@@ -41,6 +41,14 @@ class OperationTable:
         """All operations, by index."""
         return tuple(self._numbers)
 
+    @property
+    def operators(self) -> tuple[tuple[Operator, ...], ...]:
+        """What each operation was looked up for."""
+        found: list[list[Operator]] = [[] for _ in self._numbers]
+        for (operator, _), (number, _) in self._known.items():
+            found[number].append(operator)
+        return tuple(map(tuple, found))
+
 
 def describe(operator: Operator, phase: str) -> Operation:
     """What the report needs to know of an operator."""

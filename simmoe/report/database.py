@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from simmoe.report.numbers import NOMINAL, Number, nominal_class
+from simmoe.report.numbers import NOMINAL, nominal_class
 from simmoe.specs.base import Kind, Quantity
+from simmoe.specs.numbers import Number
 from simmoe.specs.suggest import did_you_mean
 from simmoe.specs.text_file import one_line
 from simmoe.units import format_si

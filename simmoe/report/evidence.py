@@ -12,11 +12,11 @@ from simmoe.cost.device import (
     select_experts,
     select_fit,
 )
-from simmoe.report.numbers import Number, label, numbers_of
 from simmoe.report.result import Result
 from simmoe.report.wires import used_wires
 from simmoe.specs.base import Spec
 from simmoe.specs.hardware import Accelerator, Dtype
+from simmoe.specs.numbers import Number, label, numbers_of
 from simmoe.specs.scenario import Scenario
 
 

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from simmoe.report.database import INHERITED
-from simmoe.report.numbers import Number, nominal_class, numbers_of
+from simmoe.report.numbers import nominal_class
 from simmoe.specs.base import Kind as Firmness
 from simmoe.specs.base import Quantity, Spec
 from simmoe.specs.catalog import Kind
+from simmoe.specs.numbers import Number, numbers_of
 from simmoe.specs.residuals_file import Residual
 
 FITTED: tuple[Kind, ...] = ("accelerator", "link", "software")

@@ -11,9 +11,10 @@ import numpy as np
 
 import simmoe
 from simmoe.report.evidence import numbers_used
-from simmoe.report.numbers import Number, guesses, number_entry, unreviewed
+from simmoe.report.numbers import guesses, number_entry, unreviewed
 from simmoe.report.result import Result
 from simmoe.specs.base import Kind
+from simmoe.specs.numbers import Number
 from simmoe.specs.scenario import Scenario
 
 

@@ -19,9 +19,9 @@ from simmoe.cost.device import (
 from simmoe.cost.kernels import gemm_time, grouped_gemm_time
 from simmoe.cost.operators import AttentionCore, Gemm, GroupedGemm
 from simmoe.errors import SimmoeError, SpecError
-from simmoe.report.numbers import Number, label, numbers_of
 from simmoe.specs.base import Quantity
 from simmoe.specs.hardware import Accelerator, AttentionEfficiency, Dtype, GemmEfficiency
+from simmoe.specs.numbers import Number, label, numbers_of
 
 # A slice of a layer under tensor parallelism, a projection of an 8 B model, an MLP of a 70 B model: m x n x k.
 GEMMS = {

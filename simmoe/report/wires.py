@@ -7,10 +7,10 @@ from simmoe.cost.groups import GroupShape
 from simmoe.cost.model import StageCost
 from simmoe.cost.network import STANDS_FOR
 from simmoe.report.metrics import COLLECTIVES
-from simmoe.report.numbers import Number, label, numbers_of
 from simmoe.report.result import Result
 from simmoe.specs.base import Quantity
 from simmoe.specs.hardware import CollectiveFit, ExchangeFit, Fabric, Link, Node
+from simmoe.specs.numbers import Number, label, numbers_of
 from simmoe.specs.scenario import Scenario
 
 LinkFit = CollectiveFit | ExchangeFit

@@ -7,9 +7,9 @@ import pytest
 
 from simmoe.pipeline import run
 from simmoe.report.evidence import numbers_used
-from simmoe.report.numbers import Number, numbers_of
 from simmoe.report.uncertainty import step_interval
 from simmoe.specs.base import Quantity, Spec
+from simmoe.specs.numbers import Number, numbers_of
 from simmoe.specs.scenario import Scenario
 from tests.scenarios import small
 

@@ -11,13 +11,14 @@ from simmoe.pipeline import run
 from simmoe.report import uncertainty
 from simmoe.report.evidence import numbers_used
 from simmoe.report.manifest import citations, input_hash
-from simmoe.report.numbers import guesses, numbers_of, unreviewed
+from simmoe.report.numbers import guesses, unreviewed
 from simmoe.report.result import Result
 from simmoe.report.summary import summarise, summary_text
 from simmoe.report.uncertainty import class_spreads, path_seconds, step_interval, step_spread
 from simmoe.report.wires import used_wires
 from simmoe.specs import catalog
 from simmoe.specs.base import DEFAULT_SPREAD, Kind, Quantity, spread_of
+from simmoe.specs.numbers import numbers_of
 from tests.scenarios import small
 
 KEYS = [

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from simmoe.report.fit_report import csv_rows, table_fits, totals
-from simmoe.report.numbers import numbers_of
 from simmoe.specs import catalog
+from simmoe.specs.numbers import numbers_of
 from simmoe.specs.residuals_file import Residual
 from tests.command_line import Simmoe
 

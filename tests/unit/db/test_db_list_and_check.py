@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from simmoe.report.database import number_problems, reviews, source_problems
-from simmoe.report.numbers import Number, numbers_of
 from simmoe.specs import catalog
 from simmoe.specs.base import Quantity
+from simmoe.specs.numbers import Number, numbers_of
 from simmoe.specs.stray_files import stray_files
 from tests.command_line import Simmoe
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from simmoe.cli import db_template
-from simmoe.report.numbers import numbers_of
 from simmoe.specs import catalog
+from simmoe.specs.numbers import numbers_of
 from tests.command_line import Outcome, Simmoe, files
 from tests.scenarios import SMALL
 

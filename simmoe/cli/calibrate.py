@@ -1,0 +1,132 @@
+"""``simmoe calibrate``: fit the numbers that a scenario rests on to traces and benchmarks of one's own machines."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simmoe.cli.options import OverlayFile, Overrides
+
+if TYPE_CHECKING:
+    from simmoe.calibration.calibrate import Calibration
+    from simmoe.calibration.kernel_classes import KernelClass
+    from simmoe.calibration.observations import MatchedStep
+    from simmoe.specs.scenario import Scenario
+
+NOTHING_FITTED = 1
+
+_Traces = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[TRACE...]", help="Traces of the torch profiler of this scenario.", show_default=False),
+]
+_Scenario = Annotated[
+    Path, typer.Option("--scenario", metavar="FILE", help="What was run, on which machines.", show_default=False)
+]
+_Output = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE", help="The overlay to write (YAML).", show_default=False)
+]
+_NcclLog = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="Output of nccl-tests on these machines. May repeat.", show_default=False),
+]
+_GemmCsv = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE", help="Products timed on one accelerator: m,n,k,dtype,seconds. May repeat.", show_default=False
+    ),
+]
+_Classes = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Lines 'class pattern' for kernels of your own.", show_default=False),
+]
+
+
+def calibrate(
+    scenario: _Scenario,
+    output: _Output,
+    traces: _Traces = None,
+    overrides: Overrides = None,
+    overlay: OverlayFile = None,
+    nccl_log: _NcclLog = None,
+    gemm_csv: _GemmCsv = None,
+    classes: _Classes = None,
+) -> None:
+    """Fit efficiencies, launches, latencies, bandwidths and host times to what was measured, and write an overlay.
+
+    Each number comes with its 95 % interval; what the measurements cannot tell stays as it is, with the reason. Exit
+    status 1 if nothing could be fitted: then nothing is written.
+    """
+    from simmoe.calibration.calibrate import calibrate as fitted
+    from simmoe.calibration.classes_file import read_classes
+    from simmoe.calibration.gemm_file import read_gemm_csv
+    from simmoe.calibration.kernel_classes import TABLE
+    from simmoe.calibration.matched_steps import matched_steps
+    from simmoe.calibration.nccl_file import read_nccl_log
+    from simmoe.calibration.trace import read_trace
+    from simmoe.cli.calibrate_report import print_calibration
+    from simmoe.cli.output_check import check_writable
+    from simmoe.errors import SpecError
+    from simmoe.pipeline import run
+    from simmoe.specs.overlay_file import load_overlaid
+
+    check_writable(output)
+    if not (traces or nccl_log or gemm_csv):
+        raise SpecError(["calibrate: nothing that was measured is given, name a TRACE, --nccl-log or --gemm-csv"])
+    table = read_classes(classes) if classes is not None else TABLE
+    loaded = load_overlaid(scenario, overrides or [], overlay)
+    rows = [row for path in gemm_csv or [] for row in read_gemm_csv(path)]
+    collectives = [row for path in nccl_log or [] for row in read_nccl_log(path)]
+    read = [read_trace(path) for path in traces or []]
+    result = run(loaded)
+    steps = matched_steps(result, read, table)
+    found = fitted(result, steps, rows, collectives)
+    print_calibration(found, steps, table)
+    if not found.fit.fitted:
+        raise typer.Exit(NOTHING_FITTED)
+    _write(found, steps, [*(nccl_log or []), *(gemm_csv or [])], _manifest(found, loaded, steps, table), output)
+    typer.echo(f"Wrote {output}; use it with: simmoe simulate {scenario} --overlay {output}")
+
+
+def _write(
+    found: "Calibration",
+    steps: "tuple[MatchedStep, ...]",
+    benchmarks: list[Path],
+    manifest: dict[str, Any],
+    output: Path,
+) -> None:
+    """The overlay with its manifest, which names the files."""
+    from simmoe.calibration.digest_file import file_entry
+    from simmoe.calibration.overlay_text import overlay_text
+    from simmoe.cli.write_texts import write_texts
+
+    counts: dict[Path, int] = {}
+    for step in steps:
+        counts[step.trace.path] = counts.get(step.trace.path, 0) + 1
+    kernels = {step.trace.path: len(step.trace) for step in steps}
+    files: list[dict[str, Any]] = [
+        {**file_entry(path), "steps": count, "kernels": kernels[path]} for path, count in counts.items()
+    ]
+    manifest["files"] = files + [dict(file_entry(path)) for path in benchmarks]
+    write_texts({str(output): overlay_text(found, manifest)})
+
+
+def _manifest(
+    found: "Calibration", start: "Scenario", steps: "tuple[MatchedStep, ...]", table: "tuple[KernelClass, ...]"
+) -> dict[str, Any]:
+    """What the numbers were fitted to, without times of day: equal input gives equal bytes."""
+    import numpy
+    import scipy
+
+    import simmoe
+    from simmoe.calibration.coverage import measured_coverage
+    from simmoe.calibration.overlay_text import residuals_by_class
+    from simmoe.report.manifest import input_hash
+
+    return {
+        "scenario": start.name,
+        "input_sha256": input_hash(start),
+        "versions": {"simmoe": simmoe.__version__, "numpy": numpy.__version__, "scipy": scipy.__version__},
+        "matched": {name: round(one.share, 4) for name, one in measured_coverage(steps, table).items()},
+        "residuals": residuals_by_class(found),
+        "left": {found.numbers[one.number].path: one.reason for one in found.fit.left},
+    }
