@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simmoe.calibration.calibrate import Calibration, calibrate
+from simmoe.calibration.calibrate import Calibration, Run, calibrate
 from simmoe.calibration.fitted_numbers import candidates, with_values
 from simmoe.calibration.matched_steps import matched_steps
 from simmoe.calibration.trace import read_trace
@@ -36,7 +36,7 @@ class Loop(NamedTuple):
 def closed_loop(scenario: Scenario, folder: Path, *, noise: float = 0.0, perturbed: float = 0.3, seed: int = 7) -> Loop:
     """Simulate with other numbers, write the traces, and calibrate from the database's numbers."""
     result = run(scenario)
-    numbers = candidates(result)
+    numbers = candidates([result])
     draws = np.random.default_rng(seed)
     truth = np.exp(draws.uniform(-perturbed, perturbed, len(numbers)))
     values = [number.quantity.value * factor for number, factor in zip(numbers, truth, strict=True)]
@@ -47,4 +47,4 @@ def closed_loop(scenario: Scenario, folder: Path, *, noise: float = 0.0, perturb
         graph = replace(graph, duration=varied)
     files = write_trace(simulate_fast(graph), step.ranks, folder)
     steps = matched_steps(result, [read_trace(path) for path in files])
-    return Loop(calibrate(result, steps), truth, files)
+    return Loop(calibrate([Run(result, steps)]), truth, files)

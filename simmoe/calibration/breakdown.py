@@ -1,14 +1,16 @@
 """Where the time of a trace or a step went: unions of intervals, and sums by class, collective and stream."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simmoe.calibration.collective_calls import collective_names
+from simmoe.calibration.host_kernels import Span
 from simmoe.calibration.kernel_classes import COMMUNICATION, TABLE, KernelClass, class_of
-from simmoe.calibration.trace import KINDS, IntArray, Span, Trace
+from simmoe.calibration.trace import KINDS, IntArray, Trace
 
 Rows = NDArray[np.bool_]
 
@@ -85,6 +87,7 @@ def union_ns(start: IntArray, end: IntArray) -> int:
     return int(ends[-1] - begins[0]) - gaps
 
 
+@lru_cache(maxsize=64)
 def row_classes(trace: Trace, table: tuple[KernelClass, ...] = TABLE) -> NDArray[np.object_]:
     """The class of every row: what it states itself, of kernels by name, of copies and fills by category.
 
@@ -98,6 +101,7 @@ def row_classes(trace: Trace, table: tuple[KernelClass, ...] = TABLE) -> NDArray
     found = by_name[trace.name] if len(trace) else np.array([], dtype=object)
     for kind in (1, 2):
         found[trace.kind == kind] = KINDS[kind]
+    found.flags.writeable = False
     return found
 
 

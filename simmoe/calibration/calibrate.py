@@ -18,46 +18,58 @@ from simmoe.specs.numbers import Number
 from simmoe.specs.scenario import Scenario
 
 
+class Run(NamedTuple):
+    """A scenario as the database has it, and what was traced of it."""
+
+    result: Result
+    steps: tuple[MatchedStep, ...]
+
+
 class Calibration(NamedTuple):
     """What was fitted.
 
     Attributes
     ----------
-    scenario : Scenario
-        With the fitted numbers.
+    scenarios : tuple of Scenario
+        Of each run, with the fitted numbers.
     numbers : tuple of Number
         The candidates, as they were.
     fit : Fit
         Over them.
-    evidence : Evidence
-        What was measured.
+    evidence : tuple of Evidence
+        What was measured: of each run, then in benchmarks.
     before : array of float
-        What the scenario said of it at the start [s].
+        What the scenarios said of it at the start [s].
     """
 
-    scenario: Scenario
+    scenarios: tuple[Scenario, ...]
     numbers: tuple[Number, ...]
     fit: Fit
-    evidence: Evidence
+    evidence: tuple[Evidence, ...]
     before: FloatArray
+
+    @property
+    def measured(self) -> FloatArray:
+        """Of everything [s]."""
+        return np.concatenate([part.seconds for part in self.evidence])
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The class of each."""
+        return tuple(name for part in self.evidence for name in part.categories)
 
 
 def calibrate(
-    result: Result,
-    steps: Sequence[MatchedStep],
-    products: Sequence[ProductRow] = (),
-    collectives: Sequence[CollectiveRow] = (),
+    runs: Sequence[Run], products: Sequence[ProductRow] = (), collectives: Sequence[CollectiveRow] = ()
 ) -> Calibration:
-    """Fit the numbers that a scenario rests on to what was measured.
+    """Fit the numbers that scenarios rest on to what was measured.
 
     Parameters
     ----------
-    result : Result
-        Of the scenario as the database has it.
-    steps : sequence of MatchedStep
-        Of traces of that scenario.
+    runs : sequence of Run
+        At least one, of the same machines.
     products : sequence of ProductRow
-        Of its first accelerator.
+        Of the first accelerator of the first run.
     collectives : sequence of CollectiveRow
         Of its first nodes.
 
@@ -70,20 +82,29 @@ def calibrate(
     SpecError
         If a benchmark does not belong to the scenario, or scipy is not installed.
     """
-    evidence = Evidence(tuple(observations(steps)), tuple(products), tuple(collectives))
-    numbers = candidates(result, products, collectives)
-    scenario = result.scenario
-    predictor = Predictor(scenario, evidence)
+    scenarios = [run.result.scenario for run in runs]
+    evidence = [Evidence(tuple(observations(run.steps))) for run in runs]
+    owners = list(scenarios)
+    if products or collectives:
+        evidence.append(Evidence((), tuple(products), tuple(collectives)))
+        owners.append(scenarios[0])
+    predictors = [Predictor(owner, part) for owner, part in zip(owners, evidence, strict=True)]
+    numbers = candidates([run.result for run in runs], products, collectives)
     start = [number.quantity.value for number in numbers]
 
     def predicted(factors: FloatArray) -> FloatArray:
         changed = np.flatnonzero(factors != 1.0).tolist()
         values = [start[i] * float(factors[i]) for i in changed]
-        return predictor.seconds(with_values(scenario, [numbers[i] for i in changed], values))
+        own = [numbers[i] for i in changed]
+        return np.concatenate(
+            [p.seconds(with_values(owner, own, values)) for p, owner in zip(predictors, owners, strict=True)]
+        )
 
     # As in `simmoe.specs.inheritance`: what the numbers of one machine are off by on another of its kind.
     spreads = np.array([math.hypot(spread_of(number.quantity), SAME_ARCHITECTURE) for number in numbers])
-    found = fit(evidence.seconds, evidence.errors, predicted, [number.path for number in numbers], spreads)
+    measured, errors = (np.concatenate([getattr(part, name) for part in evidence]) for name in ("seconds", "errors"))
+    found = fit(measured, errors, predicted, [number.path for number in numbers], spreads)
     chosen = [numbers[one.number] for one in found.fitted]
     values = [start[one.number] * one.factor for one in found.fitted]
-    return Calibration(with_values(scenario, chosen, values), numbers, found, evidence, predictor.seconds(scenario))
+    fitted = tuple(with_values(scenario, chosen, values) for scenario in scenarios)
+    return Calibration(fitted, numbers, found, tuple(evidence), predicted(np.ones(len(numbers))))

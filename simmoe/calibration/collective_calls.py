@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simmoe.calibration.trace import Span, Trace
+from simmoe.calibration.host_kernels import Span
+from simmoe.calibration.trace import Trace
 
 Rows = NDArray[np.bool_]
 
@@ -161,7 +162,7 @@ def _name(trace: Trace, row: int, around: Span | None) -> str:
 
 def _call(trace: Trace, row: int, around: Span | None) -> CollectiveCall:
     args, name = trace.args.get(row, {}), _name(trace, row, around)
-    size = _size_of(args)
+    size = _size_of(args) or _input_size(args)
     if size is None and around is not None:
         size = _input_size(around.args)
     ranks = args.get("Group size")

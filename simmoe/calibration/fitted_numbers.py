@@ -30,22 +30,24 @@ _RATES = (
     r"collectives\[.*\]\.small\.latency$",
     r"collectives\[.*\]\.(?:small\.)?sqrt_term$",
 )
+# What shapes the rates over sizes: told by runs of several sizes, or by products on their own.
+_OF_SIZES = (r"efficiency\..*\.(?:k_fill|length_fill|token_fill|width_fill)$",)
 _OF_PRODUCTS = (
+    r"efficiency\.gemm\[.*\]\.k_fill$",
     r"efficiency\.gemm\[.*\]\.compute$",
     r"efficiency\.gemm\[.*\]\.memory$",
     r"efficiency\.gemm\[.*\]\.launch$",
-    r"efficiency\.gemm\[.*\]\.k_fill$",
 )
 
 
 def candidates(
-    result: Result, products: Sequence[ProductRow] = (), collectives: Sequence[CollectiveRow] = ()
+    results: Sequence[Result], products: Sequence[ProductRow] = (), collectives: Sequence[CollectiveRow] = ()
 ) -> tuple[Number, ...]:
-    """The numbers that a scenario's kernels and collectives rest on and that may be fitted.
+    """The numbers that the kernels and collectives of scenarios rest on and that may be fitted.
 
     Parameters
     ----------
-    result : Result
+    results : sequence of Result
     products : sequence of ProductRow
         Measured on their own: their rates are told from those inside a step.
     collectives : sequence of CollectiveRow
@@ -57,9 +59,11 @@ def candidates(
         The ones to be kept first where measurements cannot tell two apart come first. A rate inside a long step is its
         ``sustained`` share; of a short run (``training.sustained: false``) it is ``compute`` itself.
     """
-    used = [*numbers_used(result), *_of_links(result.scenario, collectives)]
-    rate = "sustained" if result.scenario.training.sustained else "compute"
-    patterns = [pattern.replace("{rate}", rate) for pattern in _RATES] + (list(_OF_PRODUCTS) if products else [])
+    used = [number for result in results for number in numbers_used(result)]
+    used += _of_links(results[0].scenario, collectives)
+    rate = "sustained" if results[0].scenario.training.sustained else "compute"
+    patterns = [pattern.replace("{rate}", rate) for pattern in _RATES]
+    patterns += [*(_OF_PRODUCTS if products else ()), *(_OF_SIZES if len(results) > 1 else ())]
     found: dict[str, Number] = {}
     for pattern in patterns:
         found |= {n.path: n for n in used if n.path not in found and re.match(pattern, n.name) and n.quantity.value > 0}

@@ -25,6 +25,7 @@ TABLE: tuple[KernelClass, ...] = (
     _row(
         COMMUNICATION,
         r"^(?:void )?(?:nccl|rccl|msccl)",
+        r"^gloo:",
         r"^(?:void )?(?:dpsk::ep|deep_ep)::(?:internode|intranode|internode_ll)::",
     ),
     # FlashAttention and cuDNN's, also inside cutlass::device_kernel<flash::...>; Megatron's fused masked softmax.
@@ -54,6 +55,8 @@ TABLE: tuple[KernelClass, ...] = (
         "reduce_fused_impl",
         "count_expert",
     ),
+    # Operators of a processor that trains.
+    _row("gemm", r"^aten::(?:mm|addmm|bmm|baddbmm|mkldnn_linear|_addmm_activation)$"),
     # Before GEMM: convolutions are GEMMs by name (implicit GEMM, xmma fprop). "convert" is none.
     _row(
         "conv",

@@ -1,18 +1,61 @@
 """Every step of some traces beside the rank of a scenario that it belongs to."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from simmoe.calibration.calibrate import Run
 from simmoe.calibration.kernel_classes import TABLE, KernelClass
 from simmoe.calibration.matching import match_rank
 from simmoe.calibration.observations import MatchedStep, step_rows
 from simmoe.calibration.ranks import match_ranks
 from simmoe.calibration.simulated import simulated_rank
-from simmoe.calibration.trace import Trace
+from simmoe.calibration.trace import Trace, read_trace
 from simmoe.errors import SpecError
+from simmoe.pipeline import run
 from simmoe.report.result import Result
+from simmoe.specs.scenario import Scenario
 from simmoe.specs.text_file import one_line
+
+PROCESSOR = "cpu"
+"""The architecture of an accelerator that is the host itself."""
+
+
+def traces_of(scenario: Scenario, paths: Sequence[Path]) -> list[Trace]:
+    """Read traces of a scenario; where its accelerators are processors, their operators are the kernels.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    paths : sequence of Path
+
+    Raises
+    ------
+    SpecError
+        If one is no trace.
+    """
+    on_host = all(part.architecture == PROCESSOR for part in scenario.cluster.accelerators)
+    return [read_trace(path, on_host=on_host) for path in paths]
+
+
+def traced_run(scenario: Scenario, paths: Sequence[Path], table: tuple[KernelClass, ...] = TABLE) -> Run:
+    """Simulate a scenario and match traces of it.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    paths : sequence of Path
+        One a rank.
+    table : tuple of KernelClass
+
+    Raises
+    ------
+    SpecError
+        As `traces_of` and `matched_steps`.
+    """
+    read, result = traces_of(scenario, paths), run(scenario)
+    return Run(result, matched_steps(result, read, table))
 
 
 def matched_steps(
@@ -38,7 +81,7 @@ def matched_steps(
         If a trace holds no work of accelerators, or says of itself that it belongs to a job of another size.
     """
     _check(result, traces)
-    transfers = _transfers(traces, table)
+    transfers = transfers_of(traces, table)
     found: list[MatchedStep] = []
     for trace, own in zip(traces, transfers, strict=True):
         simulated = simulated_rank(result, rank_class_of(result, trace.rank))
@@ -91,8 +134,15 @@ def _check(result: Result, traces: Sequence[Trace]) -> None:
         raise SpecError(problems)
 
 
-def _transfers(traces: Sequence[Trace], table: tuple[KernelClass, ...]) -> list[dict[int, int]]:
-    """Of each trace the collectives whose time without waiting is known [ns]."""
+def transfers_of(traces: Sequence[Trace], table: tuple[KernelClass, ...] = TABLE) -> list[dict[int, int]]:
+    """Of each trace the collectives whose time without waiting is known, by row [ns].
+
+    Parameters
+    ----------
+    traces : sequence of Trace
+        Of the ranks of one job; others are never matched.
+    table : tuple of KernelClass
+    """
     found: list[dict[int, int]] = [{} for _ in traces]
     if len(traces) < 2:
         return found

@@ -77,9 +77,10 @@ def match_rank(
     What bears the name of an operator (traces that SimMoE wrote) is matched by name: the n-th with the n-th. Of the
     rest, GEMMs and attention kernels are aligned in order (`align`); the score of a pair is `closeness` of their
     durations, relative to the sums of both sides. Experts that run as one grouped product in the simulation may be one
-    kernel an expert in the trace: both readings are tried, the better one is kept. Memory-bound kernels between two
-    anchors belong to the operators between the same two, norms to norms. Collectives are aligned in order, each kind
-    for itself, by size where it is recorded.
+    kernel an expert in the trace: both readings are tried, the better one is kept. Where experts do their products in
+    another order, those of a layer pass are matched as a whole. Memory-bound kernels between two anchors belong to the
+    operators between the same two, norms to norms. Collectives are aligned in order, each kind for itself, by size
+    where it is recorded.
     """
     rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
     calls = {call.row: call for call in collectives(trace, np.isin(np.arange(len(trace)), rows) & _talks(trace, table))}
@@ -131,6 +132,7 @@ def _compute(trace: Trace, rows: IntArray, simulated: SimulatedRank, tasks: IntA
         (_anchors(trace, rows, classes, simulated, tasks, category, each) for each in sorted(readings)),
         key=lambda pairs: sum(int((trace.end_ns - trace.start_ns)[list(pair.rows)].sum()) for pair in pairs),
     )
+    anchors = _whole_blocks(rows, classes, tasks, category, anchors)
     return anchors + _between(rows, classes, simulated, tasks, category, anchors)
 
 
@@ -162,6 +164,38 @@ def _anchors(
     for row, task in align(first, second, score):
         found[int(own_tasks[task])].append(int(own_rows[row]))
     return [Match(tuple(members), (task,)) for task, members in found.items()]
+
+
+def _whole_blocks(
+    rows: IntArray, classes: Words, tasks: IntArray, category: Words, anchors: list[Match]
+) -> list[Match]:
+    """Anchors, the grouped products of a layer pass as one where GEMMs between its neighbours are left over."""
+    chosen = np.isin(category, list(_ANCHORS))
+    block_of, block = dict[int, int](), 0
+    for task, name in zip(tasks[chosen].tolist(), category[chosen].tolist(), strict=True):
+        if name == "grouped_gemm":
+            block_of[task] = block
+        else:
+            block += 1
+    used = {row for pair in anchors for row in pair.rows}
+    own = [row for row in rows.tolist() if classes[row] in ("gemm", "attention")]
+    place = {row: number for number, row in enumerate(own)}
+    found, groups = list[Match](), defaultdict[int, list[Match]](list)
+    for pair in anchors:
+        if pair.tasks[0] in block_of:
+            groups[block_of[pair.tasks[0]]].append(pair)
+        else:
+            found.append(pair)
+    ends = np.array(sorted(place[row] for pair in found for row in pair.rows), dtype=np.int64)
+    for pairs in groups.values():
+        here = np.searchsorted(ends, place[pairs[0].rows[0]])
+        first = int(ends[here - 1]) + 1 if here > 0 else 0
+        last = int(ends[here]) if here < len(ends) else len(own)
+        inside = [row for row in own[first:last] if classes[row] == "gemm"]
+        number = block_of[pairs[0].tasks[0]]
+        whole = Match(tuple(inside), tuple(task for task, own in block_of.items() if own == number))
+        found += [whole] if any(row not in used for row in inside) else pairs
+    return sorted(found, key=lambda pair: pair.tasks)
 
 
 def closeness(measured: float, simulated: FloatArray) -> FloatArray:

@@ -66,10 +66,10 @@ def residuals_by_class(found: Calibration) -> dict[str, dict[str, float]]:
         Class -> ``measurements``, ``median_error_before`` and ``median_error_after``, of the absolute relative
         differences [1].
     """
-    measured = found.evidence.seconds
+    measured = found.measured
     before, after = abs(found.before / measured - 1), abs(found.fit.predicted / measured - 1)
     groups: dict[str, list[int]] = {}
-    for place, name in enumerate(found.evidence.categories):
+    for place, name in enumerate(found.categories):
         groups.setdefault(name, []).append(place)
     return {
         name: {

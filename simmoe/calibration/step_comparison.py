@@ -1,8 +1,8 @@
 """A measured step beside the simulated one, class by class."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,8 @@ from simmoe.calibration.simulated import COMM, HOST, SimulatedRank
 from simmoe.calibration.trace import KINDS, Trace
 
 Words = NDArray[np.object_]
-PRODUCTS, ATTENTION, OTHER, COPIES = "matrix products", "attention", "memory-bound and other", "copies"
+PRODUCTS, ATTENTION, OTHER, COPIES = "matrix products", "attention", "memory-bound", "copies"
+WAITING = "waiting for ranks"
 _CLASSES = {"gemm": PRODUCTS, "grouped_gemm": PRODUCTS, "attention": ATTENTION, "memcpy": COPIES, "memset": COPIES}
 
 
@@ -41,19 +42,30 @@ class Figures(NamedTuple):
     by_class: dict[str, float]
 
 
-def measured_figures(trace: Trace, table: tuple[KernelClass, ...] = TABLE) -> list[Figures]:
+def measured_figures(
+    trace: Trace, table: tuple[KernelClass, ...] = TABLE, transfers: Mapping[int, int] | None = None
+) -> list[Figures]:
     """Each step of a trace.
 
     Parameters
     ----------
     trace : Trace
     table : tuple of KernelClass
+    transfers : mapping of int to int, optional
+        Row of a collective -> its duration without waiting, where that is known [ns]; the rest is a class of its own.
     """
+    known = transfers or {}
     classes = step_classes(trace, table)
     found = []
     for step in step_rows(trace):
         chosen = np.isin(np.arange(len(trace)), step.rows)
-        found.append(_figures(trace, breakdown(trace, chosen, table=table), classes, chosen, step.step_ns))
+        one = _figures(trace, breakdown(trace, chosen, table=table), classes, chosen, step.step_ns)
+        sums, waiting = dict(one.by_class), 0.0
+        for row in (row for row in step.rows.tolist() if row in known):
+            waited = int(trace.end_ns[row] - trace.start_ns[row]) - known[row]
+            sums[classes[row]] -= waited * 1e-9
+            waiting += waited * 1e-9
+        found.append(one._replace(by_class={**sums, WAITING: waiting} if waiting > 0 else sums))
     return found
 
 
@@ -88,6 +100,25 @@ def typical(steps: Sequence[Figures]) -> Figures:
         overlapped_s=median(step.overlapped_s for step in steps),
         idle_s=median(step.idle_s for step in steps),
         by_class={name: median(step.by_class.get(name, 0.0) for step in steps) for name in names},
+    )
+
+
+def mean_figures(ranks: Sequence[Figures]) -> Figures:
+    """The means over several ranks of one job.
+
+    Parameters
+    ----------
+    ranks : sequence of Figures
+        At least one.
+    """
+    names = dict.fromkeys(name for rank in ranks for name in rank.by_class)
+    return Figures(
+        step_s=fmean(rank.step_s for rank in ranks),
+        compute_s=fmean(rank.compute_s for rank in ranks),
+        exposed_s=fmean(rank.exposed_s for rank in ranks),
+        overlapped_s=fmean(rank.overlapped_s for rank in ranks),
+        idle_s=fmean(rank.idle_s for rank in ranks),
+        by_class={name: fmean(rank.by_class.get(name, 0.0) for rank in ranks) for name in names},
     )
 
 

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from simmoe.calibration.host_kernels import Span, working
 from simmoe.calibration.trace_json import Event, Header, TraceText, plain
 
 IntArray = NDArray[np.int64]
@@ -23,6 +24,7 @@ _STEP = re.compile(r"^ProfilerStep ?[#*] ?\d*")
 _DECADE_NS = 315_360_000_000_000_000
 _MOST_NS = 2**62
 HOST = "host.launch"
+GLOO = "gloo:"
 _WORDS = (b"ProfilerStep", b"nccl:", b"record_param_comms", HOST.encode())
 _CALL = re.compile(r"^(?:nccl:|c10d::|record_param_comms)")
 
@@ -34,16 +36,6 @@ class _Launched(msgspec.Struct):
 
 
 _LAUNCH = msgspec.json.Decoder(_Launched)
-
-
-class Span(NamedTuple):
-    """Something on a thread of the host [ns]."""
-
-    name: str
-    start_ns: int
-    end_ns: int
-    thread: tuple[str, str]
-    args: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,9 +141,11 @@ class _Names:
 
 
 class _Reader:
-    """Collects what is wanted from the events of one file."""
+    """Collects what is wanted from the events of one file; with `on_host` its operators and gloo's collectives, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_host: bool = False) -> None:
+        self.on_host = on_host
+        self.operators: list[Span] = []
         self.rows: list[tuple[int, int, int, int, int, int]] = []
         self.names, self.lanes, self.threads = _Names(), _Names(), _Names()
         self.launches: dict[int, tuple[int, int]] = {}
@@ -174,6 +168,8 @@ class _Reader:
                 self._launch(event)
             elif category in _STEP_ROWS:
                 self._host(event)
+                if self.on_host:
+                    self._operator(event, category)
 
     def _span(self, event: Event) -> tuple[int, int] | None:
         """Begin and end; None if the begin is no number, the duration negative."""
@@ -224,6 +220,24 @@ class _Reader:
         elif name.startswith(HOST):
             self.host.append(Span(name, *span, _thread(event), _mapping(plain(event.args))))
 
+    def _operator(self, event: Event, category: str) -> None:
+        """Work of a processor that trains: an operator, or a collective of gloo as a kernel of its own lane."""
+        name, span = str(plain(event.name) or ""), self._span(event)
+        if span is None:
+            return
+        if name.startswith(GLOO):
+            args = {**_mapping(plain(event.args)), "Collective name": name.removeprefix(GLOO)}
+            self.args[len(self.rows)] = args
+            self.rows.append((*span, 0, self.names.number(name), self.lanes.number(("cpu", "gloo")), -1))
+        elif category == "cpu_op":
+            self.operators.append(Span(name, *span, _thread(event), {}))
+
+    def add_operators(self) -> None:
+        """Rows for the operators that do the work."""
+        for one in working(self.operators):
+            lane = self.lanes.number(("cpu", one.thread[1]))
+            self.rows.append((one.start_ns, one.end_ns, 0, self.names.number(one.name), lane, -1))
+
 
 def _thread(event: Event) -> tuple[str, str]:
     """Process and thread as they are written: they are only told apart."""
@@ -246,7 +260,7 @@ def _whole(value: Any) -> int:
     return value if isinstance(value, int) and 0 <= value < _MOST_NS else -1
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path, *, on_host: bool = False) -> Trace:
     """Read a trace of the torch profiler.
 
     Parameters
@@ -254,6 +268,8 @@ def read_trace(path: Path) -> Trace:
     path : Path
         JSON or gzip, an object with ``traceEvents`` or a list of events, of any generation since 2020: NVIDIA and AMD
         accelerators, whose rows have the categories ``kernel``, ``gpu_memcpy`` and ``gpu_memset``.
+    on_host : bool
+        The processor itself trains: its operators are kernels (`host_kernels.working`), gloo's calls collectives.
 
     Returns
     -------
@@ -265,9 +281,10 @@ def read_trace(path: Path) -> Trace:
     SpecError
         If the file is no trace, cut off, or larger than the bounds of `trace_file`.
     """
-    text, reader = TraceText(path), _Reader()
+    text, reader = TraceText(path), _Reader(on_host=on_host)
     for events in text.blocks():
         reader.block(events)
+    reader.add_operators()
     return _made(path, text, reader)
 
 

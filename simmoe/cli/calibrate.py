@@ -35,6 +35,14 @@ _GemmCsv = Annotated[
         metavar="FILE", help="Products timed on one accelerator: m,n,k,dtype,seconds. May repeat.", show_default=False
     ),
 ]
+_Runs = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="CSV",
+        help="Several runs of the scenario: columns run, traces, held_out and keys to set. Held-out runs are left out.",
+        show_default=False,
+    ),
+]
 _Classes = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Lines 'class pattern' for kernels of your own.", show_default=False),
@@ -47,6 +55,7 @@ def calibrate(
     traces: _Traces = None,
     overrides: Overrides = None,
     overlay: OverlayFile = None,
+    runs: _Runs = None,
     nccl_log: _NcclLog = None,
     gemm_csv: _GemmCsv = None,
     classes: _Classes = None,
@@ -56,30 +65,37 @@ def calibrate(
     Each number comes with its 95 % interval; what the measurements cannot tell stays as it is, with the reason. Exit
     status 1 if nothing could be fitted: then nothing is written.
     """
+    from simmoe.calibration.calibrate import Run
     from simmoe.calibration.calibrate import calibrate as fitted
     from simmoe.calibration.classes_file import read_classes
     from simmoe.calibration.gemm_file import read_gemm_csv
     from simmoe.calibration.kernel_classes import TABLE
-    from simmoe.calibration.matched_steps import matched_steps
+    from simmoe.calibration.matched_steps import traced_run
     from simmoe.calibration.nccl_file import read_nccl_log
-    from simmoe.calibration.trace import read_trace
+    from simmoe.calibration.runs_file import TracedRun, read_runs
     from simmoe.cli.calibrate_report import print_calibration
     from simmoe.cli.output_check import check_writable
     from simmoe.errors import SpecError
-    from simmoe.pipeline import run
+    from simmoe.pipeline import run as simulate
     from simmoe.specs.overlay_file import load_overlaid
 
     check_writable(output)
-    if not (traces or nccl_log or gemm_csv):
-        raise SpecError(["calibrate: nothing that was measured is given, name a TRACE, --nccl-log or --gemm-csv"])
+    if not (traces or runs or nccl_log or gemm_csv):
+        raise SpecError(
+            ["calibrate: nothing that was measured is given, name a TRACE, --runs, --nccl-log or --gemm-csv"]
+        )
     table = read_classes(classes) if classes is not None else TABLE
     loaded = load_overlaid(scenario, overrides or [], overlay)
     rows = [row for path in gemm_csv or [] for row in read_gemm_csv(path)]
     collectives = [row for path in nccl_log or [] for row in read_nccl_log(path)]
-    read = [read_trace(path) for path in traces or []]
-    result = run(loaded)
-    steps = matched_steps(result, read, table)
-    found = fitted(result, steps, rows, collectives)
+    traced = [TracedRun("", tuple(traces), (), held_out=False)] if traces else []
+    traced += [run for run in read_runs(runs) if not run.held_out] if runs is not None else []
+    read = [
+        traced_run(load_overlaid(scenario, [*(overrides or []), *run.overrides], overlay), run.traces, table)
+        for run in traced
+    ] or [Run(simulate(loaded), ())]
+    found = fitted(read, rows, collectives)
+    steps = tuple(step for run in read for step in run.steps)
     print_calibration(found, steps, table)
     if not found.fit.fitted:
         raise typer.Exit(NOTHING_FITTED)

@@ -11,6 +11,7 @@ import typer
 
 import simmoe
 from simmoe.cli import (
+    bench,
     calibrate,
     cite,
     compare,
@@ -21,9 +22,11 @@ from simmoe.cli import (
     new,
     plan,
     reproduce,
+    sensitivity,
     simulate,
     trace,
     validate,
+    whatif,
 )
 from simmoe.errors import SimmoeError
 
@@ -41,9 +44,12 @@ app.command(short_help="Simulate one training step of a scenario.")(simulate.sim
 app.command(short_help="Write a scenario to start from.")(new.new)
 app.command(short_help="Search for the fastest plan that fits.")(plan.plan)
 app.command(short_help="Compare planners on a scenario.")(compare.compare)
+app.command(short_help="Compare a scenario before and after some changes.")(whatif.whatif)
+app.command(short_help="Say which resource the step time hangs on.")(sensitivity.sensitivity)
 app.command()(cite.cite)
 app.command()(validate.validate)
 app.command(short_help="Say where the time of a profiler trace went.")(trace.trace)
+app.command(short_help="Print a script that measures a node.")(bench.bench)
 app.command(short_help="Fit the database to traces and benchmarks of your machines.")(calibrate.calibrate)
 app.command()(reproduce.reproduce)
 app.add_typer(db.app, name="db")

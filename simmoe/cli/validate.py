@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from simmoe.report.league import Comparison, Key
     from simmoe.specs.throughput_table_reader import TableRow
 
+_ONE_OF = "validate compares a scenario with its run, write validate SCENARIO --log FILE, --trace FILE or --runs CSV"
 _KEYS = ("group", "model", "gpu", "software", "precision")
 
 
@@ -30,6 +31,10 @@ _Log = Annotated[
 _Trace = Annotated[
     list[Path] | None,
     typer.Option(metavar="FILE", help="Compare the scenario with a trace of its run; one a rank.", show_default=False),
+]
+_Runs = Annotated[
+    Path | None,
+    typer.Option(metavar="CSV", help="Compare several runs, a list as calibrate takes it.", show_default=False),
 ]
 _Classes = Annotated[
     Path | None,
@@ -61,6 +66,7 @@ def validate(
     scenario: _Scenario = None,
     log: _Log = None,
     trace: _Trace = None,
+    runs: _Runs = None,
     classes: _Classes = None,
     overrides: Overrides = None,
     overlay: OverlayFile = None,
@@ -83,8 +89,8 @@ def validate(
 
     Exit status 1 if SimMoE failed on a row, or if your own run is farther off than the tolerance.
     """
-    if scenario is not None or log is not None or trace:
-        _own_run(scenario, log, trace or [], (overrides or [], overlay), tolerance, (plot, classes))
+    if scenario is not None or log is not None or trace or runs is not None:
+        _own_run(scenario, (log, trace or [], runs), (overrides or [], overlay), tolerance, (plot, classes))
         return
     from simmoe.report.league import csv_text, markdown_table
 
@@ -103,20 +109,18 @@ def validate(
 
 def _own_run(
     scenario: Path | None,
-    log: Path | None,
-    traces: list[Path],
+    measured: tuple[Path | None, list[Path], Path | None],
     changes: tuple[list[str], Path | None],
     tolerance: float,
     extras: tuple[Path | None, Path | None],
 ) -> None:
-    """Compare a scenario with what one's own run left behind: its log, or traces with a picture and classes."""
+    """Compare a scenario with what one's own run left behind: a log, traces (with a picture and classes), many runs."""
     from simmoe.errors import SpecError
     from simmoe.specs.overlay_file import load_overlaid
 
-    if scenario is None or (log is None) == (not traces):
-        raise SpecError(
-            ["validate compares a scenario with its run, write validate SCENARIO --log FILE or --trace FILE"]
-        )
+    log, traces, runs = measured
+    if scenario is None or [log is not None, bool(traces), runs is not None].count(True) != 1:
+        raise SpecError([_ONE_OF])
     plot, classes = extras
     if plot is not None:
         from simmoe.cli.output_check import check_writable
@@ -124,6 +128,11 @@ def _own_run(
 
         check_suffix(plot)
         check_writable(plot)
+    if runs is not None:
+        from simmoe.cli.validate_runs import validate_runs
+
+        validate_runs(scenario, runs, changes, tolerance, classes)
+        return
     loaded = load_overlaid(scenario, changes[0], changes[1])
     if log is not None:
         from simmoe.cli.validate_log import validate_log

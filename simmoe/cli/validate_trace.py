@@ -43,21 +43,20 @@ def validate_trace(
     """
     from simmoe.calibration.classes_file import read_classes
     from simmoe.calibration.kernel_classes import TABLE
-    from simmoe.calibration.matched_steps import matched_steps
+    from simmoe.calibration.matched_steps import matched_steps, traces_of, transfers_of
     from simmoe.calibration.step_comparison import measured_figures, typical
-    from simmoe.calibration.trace import read_trace
     from simmoe.cli.calibrate_report import print_coverage
     from simmoe.cli.screen import console
     from simmoe.pipeline import run
 
     table = read_classes(classes) if classes is not None else TABLE
-    read = [read_trace(path) for path in traces]
+    read = traces_of(scenario, traces)
     result = run(scenario)
     steps = matched_steps(result, read, table)
     screen = console()
     worst = 0.0
-    for trace in read:
-        measured = typical(measured_figures(trace, table))
+    for trace, transfers in zip(read, transfers_of(read, table), strict=True):
+        measured = typical(measured_figures(trace, table, transfers))
         worst = max(worst, abs(_print(screen, result, trace, measured)))
     print_coverage(screen, steps, table)
     if plot is not None:

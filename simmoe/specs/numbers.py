@@ -1,5 +1,6 @@
 """Numbers of the parts of the hardware database, each with its place, and parts with other numbers in these places."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -74,7 +75,8 @@ def with_numbers(spec: S, new: Mapping[str, Quantity], prefix: str = "") -> S:
         Where in the part `spec` stands.
     """
     update: dict[str, Any] = {}
-    for name in type(spec).model_fields:
+    touched = {re.split(r"[.\[]", name[len(prefix) :], maxsplit=1)[0] for name in new}
+    for name in touched & type(spec).model_fields.keys():
         value = getattr(spec, name)
         if isinstance(value, tuple):
             entries = tuple(_changed(entry, new, f"{prefix}{name}") for entry in value)
@@ -90,5 +92,7 @@ def _changed(entry: Any, new: Mapping[str, Quantity], place: str) -> Any:
     if isinstance(entry, Quantity):
         return new.get(place, entry)
     if isinstance(entry, Spec) and not hasattr(entry, "id"):
-        return with_numbers(entry, new, f"{place}{label(entry)}.")
+        inside = f"{place}{label(entry)}."
+        own = {name: quantity for name, quantity in new.items() if name.startswith(inside)}
+        return with_numbers(entry, own, inside) if own else entry
     return entry

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from simmoe.calibration.bench_rows import CollectiveRow, ProductRow, collective_seconds, product_seconds
-from simmoe.calibration.calibrate import calibrate
+from simmoe.calibration.calibrate import Run, calibrate
 from simmoe.calibration.gemm_file import read_gemm_csv
 from simmoe.calibration.nccl_file import read_nccl_log
 from simmoe.cost.collectives import collective_time
@@ -143,7 +143,7 @@ def test_benchmarks_made_by_other_numbers_give_these_numbers():
     seconds = 1.3 * collective_seconds(rows, scenario), 1.1 * product_seconds(products, scenario)
     rows = [row._replace(seconds=took) for row, took in zip(rows, seconds[0].tolist(), strict=True)]
     products = [row._replace(seconds=took) for row, took in zip(products, seconds[1].tolist(), strict=True)]
-    found = calibrate(result, (), products, rows)
+    found = calibrate([Run(result, ())], products, rows)
     factors = {found.numbers[one.number].name: one.factor for one in found.fit.fitted}
     assert factors["efficiency.gemm[bf16].compute"] == pytest.approx(1 / 1.1, rel=0.01)
-    assert abs(found.fit.predicted / found.evidence.seconds - 1).max() < 0.05
+    assert abs(found.fit.predicted / found.measured - 1).max() < 0.05

@@ -56,7 +56,7 @@ def test_the_overlay_explains_the_traces(simmoe: Simmoe, traces: tuple[Path, ...
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "calibrate: nothing that was measured is given, name a TRACE, --nccl-log or --gemm-csv"),
+        ((), "calibrate: nothing that was measured is given, name a TRACE, --runs, --nccl-log or --gemm-csv"),
         (("none.json",), "none.json: no such file, check its name"),
         (("empty.json",), "empty.json: no kernels here"),
         (("other.json",), "other.json: distributedInfo.world_size: a job of 8 ranks, the scenario has 16 devices"),
@@ -78,7 +78,7 @@ def test_wrong_input(simmoe: Simmoe, tmp_path: Path, arguments: tuple[str, ...],
 def test_validate_wants_a_scenario_and_one_kind_of_measurement(simmoe: Simmoe, arguments: tuple[str, ...]):
     outcome = simmoe("validate", *arguments)
     assert outcome.status == 2
-    assert "write validate SCENARIO --log FILE or --trace FILE" in outcome.err
+    assert "write validate SCENARIO --log FILE, --trace FILE or --runs CSV" in outcome.err
 
 
 def test_trace_draws_the_step(simmoe: Simmoe, traces: tuple[Path, ...], tmp_path: Path):
