@@ -80,15 +80,15 @@ def match_rank(
     kernel an expert in the trace: both readings are tried, the better one is kept. Where experts do their products in
     another order, those of a layer pass are matched as a whole. Memory-bound kernels between two anchors belong to the
     operators between the same two, norms to norms. Collectives are aligned in order, each kind for itself, by size
-    where it is recorded.
+    where it is recorded. A trace with no more GEMMs and attention kernels than the forward passes is taken for these.
     """
     rows = rows[np.argsort(trace.start_ns[rows], kind="stable")]
     calls = {call.row: call for call in collectives(trace, np.isin(np.arange(len(trace)), rows) & _talks(trace, table))}
-    pairs = _by_name(trace, rows, simulated, calls)
+    pairs, classes = _by_name(trace, rows, simulated, calls), row_classes(trace, table)
     rest_rows, rest_tasks = _rest(rows, simulated, pairs)
-    pairs += _compute(trace, rest_rows, simulated, rest_tasks, row_classes(trace, table))
-    rest_rows, rest_tasks = _rest(rows, simulated, pairs)
-    pairs += _collectives(trace, rest_rows, simulated, rest_tasks, calls)
+    there = _of_passes(classes[rest_rows], simulated, rest_tasks)
+    pairs += _compute(trace, rest_rows, simulated, there, classes)
+    pairs += _collectives(trace, rest_rows, simulated, there, calls)
     rest_rows, rest_tasks = _rest(rows, simulated, pairs)
     return Matches(tuple(pairs), rest_rows, rest_tasks)
 
@@ -104,6 +104,19 @@ def _rest(rows: IntArray, simulated: SimulatedRank, pairs: list[Match]) -> tuple
     used_tasks = [task for pair in pairs for task in pair.tasks]
     on_device = np.flatnonzero((simulated.lane == COMPUTE) | (simulated.lane == COMM))
     return rows[~np.isin(rows, used_rows)], on_device[~np.isin(on_device, used_tasks)]
+
+
+def _of_passes(classes: Words, simulated: SimulatedRank, tasks: IntArray) -> IntArray:
+    """Tasks of the forward passes, if the trace holds no more anchors than these; else all."""
+    forward = np.array([operation.phase == "forward" for operation in simulated.operations])[simulated.operation[tasks]]
+    categories = [simulated.operations[operation].category for operation in simulated.operation[tasks].tolist()]
+    anchors = sum(
+        len(_parts(simulated, task, name, simulated.experts))
+        for task, name, first in zip(tasks.tolist(), categories, forward.tolist(), strict=True)
+        if first
+    )
+    measured = int(np.isin(classes, ["gemm", "attention"]).sum())
+    return tasks[forward] if 0 < measured <= anchors else tasks
 
 
 def _by_name(trace: Trace, rows: IntArray, simulated: SimulatedRank, calls: dict[int, CollectiveCall]) -> list[Match]:
@@ -147,11 +160,14 @@ def _anchors(
 ) -> list[Match]:
     """GEMMs and attention in order, with `each` kernels for a grouped product."""
     own_rows = rows[np.isin(classes[rows], ["gemm", "attention"])]
-    chosen = np.isin(category, list(_ANCHORS))
-    repeats = np.where(category[chosen] == "grouped_gemm", each, 1)
-    own_tasks = np.repeat(tasks[chosen], repeats)
-    kinds = np.repeat(np.array([_ANCHORS[word][0] for word in category[chosen].tolist()], dtype=object), repeats)
-    wanted = simulated.seconds[own_tasks] / np.repeat(repeats, repeats)
+    tokens = [
+        (task, kind, simulated.seconds[task] / len(parts))
+        for task, name in zip(tasks.tolist(), category.tolist(), strict=True)
+        for parts in [_parts(simulated, task, name, each)]
+        for kind in parts
+    ]
+    own_tasks = np.array([task for task, _, _ in tokens], dtype=np.int64)
+    kinds, wanted = np.array([kind for _, kind, _ in tokens], dtype=object), np.array([took for _, _, took in tokens])
     took = (trace.end_ns - trace.start_ns)[own_rows] * 1e-9
     first, second = cut_to_fit(len(own_rows), len(own_tasks))
     wanted, took, kinds = wanted[:second], took[:first], kinds[:second]
@@ -164,6 +180,16 @@ def _anchors(
     for row, task in align(first, second, score):
         found[int(own_tasks[task])].append(int(own_rows[row]))
     return [Match(tuple(members), (task,)) for task, members in found.items()]
+
+
+def _parts(simulated: SimulatedRank, task: int, category: str, each: int) -> tuple[str, ...]:
+    """The classes of the anchors that a task may be in a trace."""
+    if category == "grouped_gemm":
+        return ("gemm",) * each
+    if category == "attention" and not simulated.fused:
+        around = ("gemm",) * (2 if simulated.operations[simulated.operation[task]].phase == "backward" else 1)
+        return (*around, "attention", *around)
+    return _ANCHORS.get(category, ())
 
 
 def _whole_blocks(

@@ -38,6 +38,8 @@ class SimulatedRank:
     operations : tuple of Operation
     experts : int
         Experts that the rank holds: the products behind one grouped GEMM; 1 without any.
+    fused : bool
+        Attention is one kernel; else products around a softmax.
     """
 
     rank: int
@@ -52,6 +54,7 @@ class SimulatedRank:
     streams: tuple[str, ...]
     operations: tuple[Operation, ...]
     experts: int
+    fused: bool
 
     def __len__(self) -> int:
         """Tasks."""
@@ -104,6 +107,7 @@ def simulated_rank(result: Result, rank: int) -> SimulatedRank:
         streams=tuple(stream.name for stream in graph.streams),
         operations=graph.operations,
         experts=max(1, model.moe.num_experts // stage.expert_parallel) if model.moe is not None else 1,
+        fused=result.scenario.training.software.attention == "fused",
     )
 
 
