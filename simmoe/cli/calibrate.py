@@ -8,6 +8,7 @@ import typer
 from simmoe.cli.options import OverlayFile, Overrides
 
 if TYPE_CHECKING:
+    from simmoe.calibration.bench_rows import CollectiveRow, ProductRow
     from simmoe.calibration.calibrate import Calibration
     from simmoe.calibration.kernel_classes import KernelClass
     from simmoe.calibration.observations import MatchedStep
@@ -68,10 +69,8 @@ def calibrate(
     from simmoe.calibration.calibrate import Run
     from simmoe.calibration.calibrate import calibrate as fitted
     from simmoe.calibration.classes_file import read_classes
-    from simmoe.calibration.gemm_file import read_gemm_csv
     from simmoe.calibration.kernel_classes import TABLE
     from simmoe.calibration.matched_steps import traced_run
-    from simmoe.calibration.nccl_file import read_nccl_log
     from simmoe.calibration.runs_file import TracedRun, read_runs
     from simmoe.cli.calibrate_report import print_calibration
     from simmoe.cli.output_check import check_writable
@@ -85,22 +84,30 @@ def calibrate(
             ["calibrate: nothing that was measured is given, name a TRACE, --runs, --nccl-log or --gemm-csv"]
         )
     table = read_classes(classes) if classes is not None else TABLE
-    loaded = load_overlaid(scenario, overrides or [], overlay)
-    rows = [row for path in gemm_csv or [] for row in read_gemm_csv(path)]
-    collectives = [row for path in nccl_log or [] for row in read_nccl_log(path)]
-    traced = [TracedRun("", tuple(traces), (), held_out=False)] if traces else []
-    traced += [run for run in read_runs(runs) if not run.held_out] if runs is not None else []
-    read = [
-        traced_run(load_overlaid(scenario, [*(overrides or []), *run.overrides], overlay), run.traces, table)
-        for run in traced
-    ] or [Run(simulate(loaded), ())]
-    found = fitted(read, rows, collectives)
+    changes = overrides or []
+    loaded = load_overlaid(scenario, changes, overlay)
+    benches = _benches(gemm_csv or [], nccl_log or [])
+    listed = [one for one in read_runs(runs) if not one.held_out] if runs is not None else []
+    if traces:
+        listed.append(TracedRun("", tuple(traces), (), held_out=False))
+    settings = [(load_overlaid(scenario, [*changes, *one.overrides], overlay), one.traces) for one in listed]
+    read = [traced_run(*one, table) for one in settings] or [Run(simulate(loaded), ())]
+    found = fitted(read, *benches)
     steps = tuple(step for run in read for step in run.steps)
     print_calibration(found, steps, table)
     if not found.fit.fitted:
         raise typer.Exit(NOTHING_FITTED)
     _write(found, steps, [*(nccl_log or []), *(gemm_csv or [])], _manifest(found, loaded, steps, table), output)
     typer.echo(f"Wrote {output}; use it with: simmoe simulate {scenario} --overlay {output}")
+
+
+def _benches(gemm_csv: list[Path], nccl_log: list[Path]) -> "tuple[list[ProductRow], list[CollectiveRow]]":
+    """Products and collectives that were measured on their own."""
+    from simmoe.calibration.gemm_file import read_gemm_csv
+    from simmoe.calibration.nccl_file import read_nccl_log
+
+    rows = [row for path in gemm_csv for row in read_gemm_csv(path)]
+    return rows, [row for path in nccl_log for row in read_nccl_log(path)]
 
 
 def _write(

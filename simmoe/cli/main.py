@@ -22,8 +22,10 @@ from simmoe.cli import (
     new,
     plan,
     reproduce,
+    results,
     sensitivity,
     simulate,
+    sweep,
     trace,
     validate,
     whatif,
@@ -46,12 +48,15 @@ app.command(short_help="Search for the fastest plan that fits.")(plan.plan)
 app.command(short_help="Compare planners on a scenario.")(compare.compare)
 app.command(short_help="Compare a scenario before and after some changes.")(whatif.whatif)
 app.command(short_help="Say which resource the step time hangs on.")(sensitivity.sensitivity)
+app.command(short_help="Simulate many points of a scenario.")(sweep.sweep)
+app.command(short_help="Join the results of several shards.")(sweep.merge)
 app.command()(cite.cite)
 app.command()(validate.validate)
 app.command(short_help="Say where the time of a profiler trace went.")(trace.trace)
 app.command(short_help="Print a script that measures a node.")(bench.bench)
 app.command(short_help="Fit the database to traces and benchmarks of your machines.")(calibrate.calibrate)
 app.command()(reproduce.reproduce)
+app.add_typer(results.app, name="results")
 app.add_typer(db.app, name="db")
 app.add_typer(models.app, name="models")
 app.add_typer(export.app, name="export")

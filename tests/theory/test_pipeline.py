@@ -16,6 +16,15 @@ from simmoe.report.metrics import step_metrics
 from tests.pipelines import pipeline, replay
 
 SIZES = range(1, 33)
+# Every pair of p and m up to 32 in the slow suite, a quarter of them otherwise.
+SHARES = pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.slow, id="every pair")])
+
+
+def counts(stages: int, share: int) -> list[int]:
+    """Numbers of micro-batches to try with so many stages: one of `share`, and those where something turns."""
+    return [m for m in SIZES if (m + stages) % share == 0 or m in {1, stages, max(SIZES)}]
+
+
 FORWARD, BACKWARD = 0.375, 0.75
 
 
@@ -25,9 +34,10 @@ def makespan(schedule, forward, backward, micro_batches, send=0.0):
 
 @pytest.mark.parametrize("stages", SIZES)
 @pytest.mark.parametrize("schedule", [gpipe, one_f_one_b])
-def test_equal_stages_show_the_classical_bubble(schedule, stages):
+@SHARES
+def test_equal_stages_show_the_classical_bubble(schedule, stages, share):
     """Expectation: (m + p - 1)(f + b) for every m; Actual: the simulated step."""
-    for micro_batches in SIZES:
+    for micro_batches in counts(stages, share):
         step = makespan(schedule, [FORWARD] * stages, [BACKWARD] * stages, micro_batches)
         assert step == (micro_batches + stages - 1) * (FORWARD + BACKWARD)
 
@@ -49,10 +59,11 @@ def random_times(stages, generator):
 
 
 @pytest.mark.parametrize("stages", SIZES)
-def test_unequal_stages_under_gpipe(stages):
+@SHARES
+def test_unequal_stages_under_gpipe(stages, share):
     """Expectation: sum f + (m-1) max f + sum b + (m-1) max b."""
     generator = random.Random(stages)
-    for micro_batches in SIZES:
+    for micro_batches in counts(stages, share):
         forward, backward = random_times(stages, generator), random_times(stages, generator)
         expected = sum(forward) + (micro_batches - 1) * max(forward)
         expected += sum(backward) + (micro_batches - 1) * max(backward)
@@ -77,10 +88,11 @@ def bounds(forward, backward, micro_batches):
 
 
 @pytest.mark.parametrize("stages", SIZES)
-def test_unequal_stages_under_1f1b_lie_between_the_bounds_and_equal_the_replay(stages):
+@SHARES
+def test_unequal_stages_under_1f1b_lie_between_the_bounds_and_equal_the_replay(stages, share):
     """With b = 2f the bounds hold strictly; the replay of the same order is equal bit for bit."""
     generator = random.Random(100 + stages)
-    for micro_batches in SIZES:
+    for micro_batches in counts(stages, share):
         forward = random_times(stages, generator)
         backward = [2 * f for f in forward]
         step = makespan(one_f_one_b, forward, backward, micro_batches)
