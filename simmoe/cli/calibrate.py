@@ -9,7 +9,7 @@ from simmoe.cli.options import OverlayFile, Overrides
 
 if TYPE_CHECKING:
     from simmoe.calibration.bench_rows import CollectiveRow, ProductRow
-    from simmoe.calibration.calibrate import Calibration
+    from simmoe.calibration.calibrate import Calibration, Run
     from simmoe.calibration.kernel_classes import KernelClass
     from simmoe.calibration.observations import MatchedStep
     from simmoe.specs.scenario import Scenario
@@ -70,8 +70,6 @@ def calibrate(
     from simmoe.calibration.calibrate import calibrate as fitted
     from simmoe.calibration.classes_file import read_classes
     from simmoe.calibration.kernel_classes import TABLE
-    from simmoe.calibration.matched_steps import traced_run
-    from simmoe.calibration.runs_file import TracedRun, read_runs
     from simmoe.cli.calibrate_report import print_calibration
     from simmoe.cli.output_check import check_writable
     from simmoe.errors import SpecError
@@ -87,11 +85,7 @@ def calibrate(
     changes = overrides or []
     loaded = load_overlaid(scenario, changes, overlay)
     benches = _benches(gemm_csv or [], nccl_log or [])
-    listed = [one for one in read_runs(runs) if not one.held_out] if runs is not None else []
-    if traces:
-        listed.append(TracedRun("", tuple(traces), (), held_out=False))
-    settings = [(load_overlaid(scenario, [*changes, *one.overrides], overlay), one.traces) for one in listed]
-    read = [traced_run(*one, table) for one in settings] or [Run(simulate(loaded), ())]
+    read = _traced(scenario, changes, overlay, (runs, traces or []), table) or [Run(simulate(loaded), ())]
     found = fitted(read, *benches)
     steps = tuple(step for run in read for step in run.steps)
     print_calibration(found, steps, table)
@@ -99,6 +93,26 @@ def calibrate(
         raise typer.Exit(NOTHING_FITTED)
     _write(found, steps, [*(nccl_log or []), *(gemm_csv or [])], _manifest(found, loaded, steps, table), output)
     typer.echo(f"Wrote {output}; use it with: simmoe simulate {scenario} --overlay {output}")
+
+
+def _traced(
+    scenario: Path,
+    changes: list[str],
+    overlay: Path | None,
+    given: tuple[Path | None, list[Path]],
+    table: "tuple[KernelClass, ...]",
+) -> "list[Run]":
+    """The runs that are listed and not held out, and that of traces that are named."""
+    from simmoe.calibration.matched_steps import traced_run
+    from simmoe.calibration.runs_file import TracedRun, read_runs
+    from simmoe.specs.overlay_file import load_overlaid
+
+    runs, traces = given
+    listed = [one for one in read_runs(runs) if not one.held_out] if runs is not None else []
+    if traces:
+        listed.append(TracedRun("", tuple(traces), (), held_out=False))
+    settings = [(load_overlaid(scenario, [*changes, *one.overrides], overlay), one.traces) for one in listed]
+    return [traced_run(*one, table) for one in settings]
 
 
 def _benches(gemm_csv: list[Path], nccl_log: list[Path]) -> "tuple[list[ProductRow], list[CollectiveRow]]":
