@@ -3,6 +3,7 @@
 ======================  =====================================================================
 `load_scenario`         read a scenario file, with overrides
 `run`                   simulate one training iteration of a scenario
+`load`                  a scenario for notebooks: change it, simulate, compare, sweep
 ======================  =====================================================================
 """
 
@@ -10,9 +11,9 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["load_scenario", "run"]
+__all__ = ["load", "load_scenario", "run"]
 
-_HOMES = {"load_scenario": "simmoe.specs.reader", "run": "simmoe.pipeline"}
+_HOMES = {"load": "simmoe.explore.case", "load_scenario": "simmoe.specs.reader", "run": "simmoe.pipeline"}
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,7 @@ from simmoe.cli import (
     models,
     new,
     plan,
+    report,
     reproduce,
     results,
     sensitivity,
@@ -48,6 +49,7 @@ app.command(short_help="Search for the fastest plan that fits.")(plan.plan)
 app.command(short_help="Compare planners on a scenario.")(compare.compare)
 app.command(short_help="Compare a scenario before and after some changes.")(whatif.whatif)
 app.command(short_help="Say which resource the step time hangs on.")(sensitivity.sensitivity)
+app.command(short_help="Write a page about a scenario.")(report.report)
 app.command(short_help="Simulate many points of a scenario.")(sweep.sweep)
 app.command(short_help="Join the results of several shards.")(sweep.merge)
 app.command()(cite.cite)

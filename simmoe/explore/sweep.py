@@ -64,6 +64,25 @@ def _hash(read: ReadSweep, point: Point) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def simulate_points(
+    scenario: Path, overlay: Path | None, overrides: Sequence[str], points: Sequence[Point]
+) -> list[Entry]:
+    """The results of some points in this process, with other overrides before theirs.
+
+    Parameters
+    ----------
+    scenario : Path
+    overlay : Path or None
+    overrides : sequence of str
+    points : sequence of dict
+    """
+    found = []
+    for point in points:
+        task = Task("", str(scenario), "" if overlay is None else str(overlay), "", point)
+        found.append(simulate_task(task, overrides))
+    return found
+
+
 def simulate_tasks(tasks: Sequence[Task]) -> list[Entry]:
     """The results of some points.
 
@@ -74,16 +93,18 @@ def simulate_tasks(tasks: Sequence[Task]) -> list[Entry]:
     return [simulate_task(task) for task in tasks]
 
 
-def simulate_task(task: Task) -> Entry:
+def simulate_task(task: Task, overrides: Sequence[str] = ()) -> Entry:
     """The result of a point; one that cannot be simulated is a result that says why.
 
     Parameters
     ----------
     task : Task
+    overrides : sequence of str, optional
+        Before those of the point.
     """
     try:
         overlay = Path(task.overlay) if task.overlay else None
-        scenario = load_overlaid(Path(task.scenario), as_overrides(task.point), overlay)
+        scenario = load_overlaid(Path(task.scenario), [*overrides, *as_overrides(task.point)], overlay)
         if task.planner:
             return _planned(task, scenario)
         result = run(scenario)

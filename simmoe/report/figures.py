@@ -1,5 +1,6 @@
 """Pictures as files: what all of them share."""
 
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,23 @@ def save(figure: "Figure", path: Path) -> None:
 
     with mpl.rc_context(_STYLE), replacing(path) as temporary:
         figure.savefig(temporary, dpi=150, metadata=FORMATS[path.suffix])
+
+
+def svg_text(figure: "Figure", name: str) -> str:
+    """A picture as the text of an SVG element, for HTML.
+
+    Parameters
+    ----------
+    figure : Figure
+    name : str
+        Different for each picture of a page: what the picture names inside itself must not meet another one's.
+    """
+    import matplotlib as mpl
+
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": f"simmoe {name}"}), StringIO() as text:
+        figure.savefig(text, format="svg", metadata=FORMATS[".svg"])
+        whole = text.getvalue()
+    return whole[whole.index("<svg") :]
 
 
 def shade(place: int) -> Any:
