@@ -5,6 +5,7 @@ import pytest
 
 import simmoe
 from simmoe.errors import SpecError
+from simmoe.explore.sliders import sliders
 from simmoe.pipeline import run
 from tests.scenarios import SMALL, small
 
@@ -61,3 +62,17 @@ def test_sensitivities_are_a_table(case):
 def test_wrong_keys_are_told_when_they_are_used(case):
     with pytest.raises(SpecError, match="tensor_parallell"):
         _ = case.with_(plan__tensor_parallell=2).scenario
+
+
+def test_sliders_answer_at_every_change(case):
+    pytest.importorskip("ipywidgets", reason="no ipywidgets: pip install -e .[notebooks]")
+    box = sliders(case, {"plan.pipeline_parallel": [2, 1, 3], "training.global_batch_size": [64, 128]})
+    pipeline, batch, answer = box.children
+    assert answer.value == case.simulate()._repr_html_()
+    batch.value = 128
+    assert answer.value == case.with_(training__global_batch_size=128).simulate()._repr_html_()
+    pipeline.value = 3
+    assert "cannot be simulated" in answer.value
+    assert "pipeline_parallel" in answer.value
+    pipeline.value = 1
+    assert "step time" in answer.value
