@@ -61,7 +61,7 @@ figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for offer in offers.itertuples():
     axes.scatter(offer[3] / 1e3, offer[5], s=60)
     axes.annotate(offer.offer, (offer[3] / 1e3, offer[5]), xytext=(6, 4), textcoords="offset points")
-axes.set(xlabel="thousand tokens a second", ylabel="USD per million tokens", ylim=(0, None), xlim=(0, None))
+axes.set(xlabel="thousand tokens a second", ylabel="USD per million tokens", ylim=(0, 0.16), xlim=(0, 190))
 axes.set_title("Qwen3-30B-A3B, best plan of each offer", loc="left")
 
 # %% [markdown]

@@ -1,5 +1,6 @@
 """Traces of a scenario whose numbers are known to be others than the database's."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from simmoe.engine.fast import simulate_fast
 from simmoe.graph.build import build_step
 from simmoe.pipeline import run
 from simmoe.report.chrome_trace import write_trace
+from simmoe.specs.base import spread_of
+from simmoe.specs.inheritance import SAME_ARCHITECTURE
 from simmoe.specs.scenario import Scenario
 
 
@@ -34,11 +37,15 @@ class Loop(NamedTuple):
 
 
 def closed_loop(scenario: Scenario, folder: Path, *, noise: float = 0.0, perturbed: float = 0.3, seed: int = 7) -> Loop:
-    """Simulate with other numbers, write the traces, and calibrate from the database's numbers."""
+    """Simulate with other numbers, write the traces, and calibrate from the database's numbers.
+
+    Each number is off by up to `perturbed`, but no more than 1.5 times the doubt that the database has in it.
+    """
     result = run(scenario)
     numbers = candidates([result])
     draws = np.random.default_rng(seed)
-    truth = np.exp(draws.uniform(-perturbed, perturbed, len(numbers)))
+    doubts = [1.5 * math.hypot(spread_of(number.quantity), SAME_ARCHITECTURE) for number in numbers]
+    truth = np.exp(draws.uniform(-1.0, 1.0, len(numbers)) * np.minimum(perturbed, doubts))
     values = [number.quantity.value * factor for number, factor in zip(numbers, truth, strict=True)]
     step = build_step(with_values(scenario, numbers, values))
     graph = step.graph

@@ -90,6 +90,21 @@ class _Problem(NamedTuple):
             found[:, place] = (self.residuals(factors + step) - here) / _STEP
         return found
 
+    def secants(self, factors: FloatArray, columns: Sequence[int]) -> FloatArray:
+        """Changes of the residuals if some factors are off by 1.96 spreads, up or down, whichever does more.
+
+        What limits nothing here, such as a peak bandwidth, may do so within its doubt.
+        """
+        found = np.zeros((len(self.measured), len(columns)))
+        here = self.residuals(factors)
+        for place, column in enumerate(columns):
+            for sign in (-1.0, 1.0):
+                step = np.zeros(len(factors))
+                step[column] = sign * _DEVIATIONS * self.spreads[column]
+                change = (self.residuals(factors + step) - here) / float(abs(step[column]))
+                found[:, place] = np.where(np.abs(change) > np.abs(found[:, place]), change, found[:, place])
+        return found
+
     def scale(self, factors: FloatArray) -> float:
         """Robust size of the residuals, at least 1."""
         return max(1.0, float(1.4826 * np.median(np.abs(self.residuals(factors)))))
@@ -134,7 +149,8 @@ def fit(
     (1 + (z/c)^2)^(-1/4), `scipy.optimize.least_squares` (trust region) finds the numbers, and s = 1.48 times the median
     size of the differences in standard errors, at least 1, and the weights are found anew until they stand. The 95 %
     interval is 1.96 sqrt(diag((J^T J / s^2 + S^-2)^-1)) with S the spreads of all numbers, so what is not known of one
-    widens the intervals of those that act like it (Huber and Ronchetti, Robust Statistics, chapter 7). A number whose
+    widens the intervals of those that act like it (Huber and Ronchetti, Robust Statistics, chapter 7); of a number that
+    moves nothing here J is a secant over its 95 % interval. A number whose
     interval the measurements do not narrow to `TOLD` of what it was is put back, and the others are fitted again.
     """
     problem = _Problem(np.log(measured), errors, lambda factors: predict(np.exp(factors)), spreads)
@@ -153,8 +169,10 @@ def fit(
     active = [i for i in active if i in told]
     factors = np.where(np.isin(everything, active), factors, 0.0)
     scale = problem.scale(factors)
-    widths = _widths(table, scale, spreads)
     seen = set(_seen(problem, table))
+    hidden = [i for i in everything if i not in seen]
+    table[:, hidden] = problem.secants(factors, hidden)
+    widths = _widths(table, scale, spreads)
     found = tuple(Fitted(i, float(np.exp(factors[i])), float(widths[i])) for i in active)
     left = tuple(
         Left(i, _reason(table, i, scale, spreads, names) if i in seen else NOT_SEEN)
