@@ -4,6 +4,15 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("few", max_examples=35)
+settings.register_profile("many", max_examples=200)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Few examples of drawn input in the default suite, many beside the slow tests."""
+    settings.load_profile("few" if "not slow" in config.option.markexpr else "many")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

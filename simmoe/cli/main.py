@@ -24,6 +24,7 @@ from simmoe.cli import (
     report,
     reproduce,
     results,
+    scenarios,
     sensitivity,
     simulate,
     sweep,
@@ -44,6 +45,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(short_help="Simulate one training step of a scenario.")(simulate.simulate)
+app.command(short_help="List the scenarios that come along.")(scenarios.scenarios)
 app.command(short_help="Write a scenario to start from.")(new.new)
 app.command(short_help="Search for the fastest plan that fits.")(plan.plan)
 app.command(short_help="Compare planners on a scenario.")(compare.compare)

@@ -9,6 +9,7 @@ import typer
 
 from simmoe.cli.options import JsonFile, OverlayFile, ScenarioFile
 from simmoe.cli.write_texts import write_texts
+from simmoe.planners.registry import Planner
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,6 +42,10 @@ def whatif(
     changes: _Changes,
     both: _Both = None,
     overlay: OverlayFile = None,
+    planner: Annotated[
+        Planner | None,
+        typer.Option(help="Plan either side anew, instead of the plan of the file.", show_default=False),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw both steps on one scale: .svg, .png or .pdf.", show_default=False),
@@ -49,6 +54,7 @@ def whatif(
 ) -> None:
     """Simulate a scenario before and after some changes: step, cost, memory, and where the time is won or lost."""
     from simmoe.cli.output_check import check_writable
+    from simmoe.explore.planned import planned
     from simmoe.pipeline import run
     from simmoe.report.figures import check_suffix
     from simmoe.specs.overlay_file import load_overlaid
@@ -59,8 +65,8 @@ def whatif(
         if path is not None:
             check_writable(path)
     kept = both or []
-    before = run(load_overlaid(scenario, kept, overlay))
-    after = run(load_overlaid(scenario, [*kept, *changes], overlay))
+    sides = [load_overlaid(scenario, [*kept, *own], overlay) for own in ([], changes)]
+    before, after = (run(side) if planner is None else planned(side, planner) for side in sides)
     if plot is not None:
         _draw(before, after, plot)
     if not write_texts({json: _text(before, after, changes)} if json is not None else {}):

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 import simmoe
 from simmoe.errors import SimmoeError
+from simmoe.explore.planned import planned
 from simmoe.pipeline import run
-from simmoe.planners.registry import Planner, Request, ask
+from simmoe.planners.registry import Planner
 from simmoe.report.ledger import Entry
 from simmoe.report.result import Result
-from simmoe.specs.expand import expand
 from simmoe.specs.overlay_file import load_overlaid
 from simmoe.specs.reader import dump_plan
-from simmoe.specs.scenario import Scenario
 from simmoe.specs.sweep_file import ReadSweep, as_overrides
 from simmoe.specs.sweep_points import Point
 
@@ -105,24 +104,11 @@ def simulate_task(task: Task, overrides: Sequence[str] = ()) -> Entry:
     try:
         overlay = Path(task.overlay) if task.overlay else None
         scenario = load_overlaid(Path(task.scenario), [*overrides, *as_overrides(task.point)], overlay)
-        if task.planner:
-            return _planned(task, scenario)
-        result = run(scenario)
+        result = planned(scenario, Planner(task.planner)) if task.planner else run(scenario)
     except SimmoeError as error:
         return Entry(task.hash, task.point, INFEASIBLE, "; ".join(str(error).splitlines()), {})
-    return _entry(task, result, {})
-
-
-def _planned(task: Task, scenario: Scenario) -> Entry:
-    """A point whose plan a planner makes."""
-    ranking = ask(Planner(task.planner), scenario, Request(top=1))
-    if not ranking.proposals:
-        return Entry(task.hash, task.point, INFEASIBLE, "; ".join(ranking.remarks) or "no plan fits", {})
-    best = ranking.best
-    training = scenario.training.model_copy(update={"micro_batch_size": best.micro_batch_size})
-    plan = expand(best.plan, scenario.model, scenario.cluster, training)
-    result = run(scenario.model_copy(update={"plan": plan, "training": training}))
-    return _entry(task, result, {"planner_plan": dump_plan(best.plan)})
+    more = {"planner_plan": dump_plan(result.scenario.plan)} if task.planner else {}
+    return _entry(task, result, more)
 
 
 def _entry(task: Task, result: Result, more: dict[str, Any]) -> Entry:

@@ -56,15 +56,33 @@ def readme(repository: Path) -> str:
     return (repository / "README.md").read_text(encoding="utf-8")
 
 
-def test_every_command_works(readme: str, repository: Path, tmp_path: Path) -> None:
+def sections(text: str) -> dict[str, str]:
+    """The text below each heading of the second level; what stands before the first one is under an empty name."""
+    parts = re.split(r"^## (.+)$", text, flags=re.M)
+    return dict(zip(["", *parts[1::2]], parts[::2], strict=True))
+
+
+SECTIONS = {
+    name: part
+    for name, part in sections((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")).items()
+    if blocks(part)
+}
+
+
+def test_sections_are_found() -> None:
+    assert sections("a\n## one\nb\n### x\nc\n## two\nd") == {"": "a\n", "one": "\nb\n### x\nc\n", "two": "\nd"}
+    assert len(SECTIONS) > 5
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_command_works(section: str, repository: Path, tmp_path: Path) -> None:
+    """The commands of a section, in an empty folder of their own."""
     for name in LINKED:
         if (repository / name).exists():
             (tmp_path / name).symlink_to(repository / name)
     scripts = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
-    found = blocks(readme)
-    assert found, "README.md shows no command"
-    for block in found:
+    for block in blocks(SECTIONS[section]):
         result = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", block.script],
             cwd=tmp_path,

@@ -16,8 +16,8 @@ from simmoe.report.metrics import step_metrics
 from tests.pipelines import pipeline, replay
 
 SIZES = range(1, 33)
-# Every pair of p and m up to 32 in the slow suite, a quarter of them otherwise.
-SHARES = pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.slow, id="every pair")])
+# Every pair of p and m up to 32 in the slow suite, an eighth of them otherwise.
+SHARES = pytest.mark.parametrize("share", [8, pytest.param(1, marks=pytest.mark.slow, id="every pair")])
 
 
 def counts(stages: int, share: int) -> list[int]:
