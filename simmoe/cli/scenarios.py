@@ -28,7 +28,11 @@ def _files() -> list[Path]:
     from simmoe.specs.data_folders import data_root
 
     root = data_root() / "scenarios"
-    folders = [root / "examples", *sorted(path for path in (root / "papers").iterdir() if path.is_dir())]
+    folders = [
+        root / "examples",
+        root / "gallery",
+        *sorted(path for path in (root / "papers").iterdir() if path.is_dir()),
+    ]
     return [path for folder in folders for path in sorted(folder.glob("*.yaml")) if _is_scenario(path)]
 
 
