@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("few", max_examples=35)
+settings.register_profile("few", max_examples=25)
 settings.register_profile("many", max_examples=200)
 
 

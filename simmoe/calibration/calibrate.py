@@ -11,6 +11,7 @@ from simmoe.calibration.fit import Fit, fit
 from simmoe.calibration.fitted_numbers import candidates, with_values
 from simmoe.calibration.observations import FloatArray, MatchedStep, observations
 from simmoe.calibration.prediction import Evidence, Predictor
+from simmoe.errors import SpecError
 from simmoe.report.result import Result
 from simmoe.specs.base import spread_of
 from simmoe.specs.inheritance import SAME_ARCHITECTURE
@@ -80,7 +81,7 @@ def calibrate(
     Raises
     ------
     SpecError
-        If a benchmark does not belong to the scenario, or scipy is not installed.
+        If nothing that was measured belongs to the scenarios, a benchmark does not, or scipy is not installed.
     """
     scenarios = [run.result.scenario for run in runs]
     evidence = [Evidence(tuple(observations(run.steps))) for run in runs]
@@ -102,6 +103,10 @@ def calibrate(
 
     # As in `simmoe.specs.inheritance`: what the numbers of one machine are off by on another of its kind.
     spreads = np.array([math.hypot(spread_of(number.quantity), SAME_ARCHITECTURE) for number in numbers])
+    if not any(map(len, (one for part in evidence for one in part))):
+        raise SpecError(
+            ["calibrate: no measured kernel has a counterpart in the scenario, give the scenario of that run"]
+        )
     measured, errors = (np.concatenate([getattr(part, name) for part in evidence]) for name in ("seconds", "errors"))
     found = fit(measured, errors, predicted, [number.path for number in numbers], spreads)
     chosen = [numbers[one.number] for one in found.fitted]

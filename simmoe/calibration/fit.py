@@ -150,8 +150,8 @@ def fit(
     size of the differences in standard errors, at least 1, and the weights are found anew until they stand. The 95 %
     interval is 1.96 sqrt(diag((J^T J / s^2 + S^-2)^-1)) with S the spreads of all numbers, so what is not known of one
     widens the intervals of those that act like it (Huber and Ronchetti, Robust Statistics, chapter 7); of a number that
-    moves nothing here J is a secant over its 95 % interval. A number whose
-    interval the measurements do not narrow to `TOLD` of what it was is put back, and the others are fitted again.
+    moves nothing here J is a secant over its 95 % interval. A number whose interval the measurements do not narrow to
+    `TOLD` of what it was is put back, and the others are fitted again.
     """
     problem = _Problem(np.log(measured), errors, lambda factors: predict(np.exp(factors)), spreads)
     factors, active = np.zeros(len(names)), list[int]()

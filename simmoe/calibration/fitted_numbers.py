@@ -12,7 +12,7 @@ from simmoe.specs.numbers import Number, numbers_of
 from simmoe.specs.overlay import with_quantities
 from simmoe.specs.scenario import Scenario
 
-# In the order in which they are kept where a measurement cannot tell them apart: rates before latencies and launches.
+# Rates, then latencies and launches.
 _RATES = (
     r"efficiency\.(?:gemm|grouped_gemm|attention)\[.*\]\.{rate}$",
     r"efficiency\.memory_bound\[.*\]\.memory$",
@@ -56,8 +56,9 @@ def candidates(
     Returns
     -------
     tuple of Number
-        The ones to be kept first where measurements cannot tell two apart come first. A rate inside a long step is its
-        ``sustained`` share; of a short run (``training.sustained: false``) it is ``compute`` itself.
+        Rates first, then latencies and launches. A rate inside a long step is its ``sustained`` share; of a short run
+        (``training.sustained: false``) it is ``compute`` itself. What shapes a rate over sizes is a candidate only if
+        there are several runs, or products on their own.
     """
     used = [number for result in results for number in numbers_used(result)]
     used += _of_links(results[0].scenario, collectives)

@@ -16,11 +16,16 @@ def scenarios(json: AsJson = False) -> None:
         typer.echo(json_text.dumps(found, indent=2, allow_nan=False))
         return
     from simmoe.cli.screen import console, indented, table
+    from simmoe.specs.data_folders import data_root
 
+    root, screen = data_root(), console()
+    if root != Path.cwd():
+        screen.print(f"In {root}:", soft_wrap=True)
     rows = table("file", "model", "GPUs", "of", right="llrl", grow="of")
     for one in sorted(found, key=lambda entry: (entry["devices"], entry["file"])):
-        rows.add_row(one["file"], one["model"], f"{one['devices']:,}", " + ".join(one["accelerators"]))
-    console().print(indented(rows))
+        name = str(Path(one["file"]).relative_to(root))
+        rows.add_row(name, one["model"], f"{one['devices']:,}", " + ".join(one["accelerators"]))
+    screen.print(indented(rows))
 
 
 def _files() -> list[Path]:
@@ -47,9 +52,8 @@ def _entry(path: Path) -> dict[str, Any]:
     from simmoe.specs.reader import load_scenario
 
     scenario = load_scenario(path)
-    here = Path.cwd()
     return {
-        "file": str(path.relative_to(here)) if path.is_relative_to(here) else str(path),
+        "file": str(path),
         "name": scenario.name,
         "model": scenario.model.id,
         "devices": scenario.cluster.devices,

@@ -47,4 +47,6 @@ def test_scenarios_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     found = json.loads(simmoe("scenarios", "--json").out)
     assert len(found) >= 60
     assert all(Path(one["file"]).is_file() for one in found)
-    assert simmoe("scenarios").out.count(".yaml") == len(found)
+    lines = simmoe("scenarios").out.splitlines()
+    assert sum(".yaml" in line for line in lines) == len(found)
+    assert any("llama-3.1-405b-dgx-h100-x2048.yaml" in line and "16,384" in line for line in lines)

@@ -72,6 +72,15 @@ def test_wrong_input(simmoe: Simmoe, tmp_path: Path, arguments: tuple[str, ...],
     assert not (tmp_path / "own.yaml").exists()
 
 
+def test_a_trace_of_something_else_is_refused(simmoe: Simmoe, tmp_path: Path):
+    event = '{"ph": "X", "cat": "kernel", "name": "my_own", "ts": 1, "dur": 1, "pid": 0, "tid": 7}'
+    (tmp_path / "other.json").write_text(f'{{"traceEvents": [{event}]}}')
+    outcome = simmoe("calibrate", "other.json", "--scenario", SMALL, "-o", "own.yaml")
+    assert outcome.status == 2
+    assert "no measured kernel has a counterpart in the scenario" in outcome.err
+    assert not (tmp_path / "own.yaml").exists()
+
+
 @pytest.mark.parametrize(
     "arguments", [("--trace", "x.json"), (SMALL,), (SMALL, "--log", "a", "--trace", "b"), ("--log", "x.log")]
 )

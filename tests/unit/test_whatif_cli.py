@@ -40,6 +40,14 @@ def test_whatif_says_when_a_plan_does_not_fit(simmoe: Simmoe):
     assert "does not fit into memory after the change" in outcome.out
 
 
+def test_either_side_may_be_planned_anew(simmoe: Simmoe):
+    sides = ("--planner", "uniform", "--keep", "plan={expert_parallel: 8}", "--keep", "cluster.groups.0.count=1")
+    found = json.loads(simmoe("whatif", SMALL, *sides, "--set", "cluster.groups.0.count=2", "--json", "-").out)
+    assert found["after"]["tokens_per_s"] > 1.5 * found["before"]["tokens_per_s"]
+    assert simmoe("whatif", SMALL, "--set", "cluster.faults=[{device: 0, slowdown: 1.2}]").status == 0
+    assert simmoe("whatif", SMALL, "--set", "routing={kind: dirichlet, concentration: 0.5}").status == 0
+
+
 @pytest.mark.parametrize("changes", [("--set", "plan.tensor=2"), ("--set", "nonsense"), ()])
 def test_wrong_changes_are_refused(simmoe: Simmoe, changes: tuple[str, ...]):
     outcome = simmoe("whatif", SMALL, *changes)
