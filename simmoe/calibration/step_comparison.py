@@ -1,8 +1,7 @@
 """A measured step beside the simulated one, class by class."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, median
 from typing import NamedTuple
 
 import numpy as np
@@ -84,41 +83,24 @@ def simulated_figures(simulated: SimulatedRank, step_s: float) -> Figures:
     return _figures(trace, part, step_classes(trace), everything, round(step_s * 1e9))
 
 
-def typical(steps: Sequence[Figures]) -> Figures:
-    """The medians of several steps.
+def combined(parts: Sequence[Figures], how: Callable[[Iterable[float]], float]) -> Figures:
+    """Several steps or ranks as one.
 
     Parameters
     ----------
-    steps : sequence of Figures
+    parts : sequence of Figures
         At least one.
+    how : callable
+        Of each figure of all of them: `statistics.median` of steps, `statistics.fmean` of ranks.
     """
-    names = dict.fromkeys(name for step in steps for name in step.by_class)
+    names = dict.fromkeys(name for part in parts for name in part.by_class)
     return Figures(
-        step_s=median(step.step_s for step in steps),
-        compute_s=median(step.compute_s for step in steps),
-        exposed_s=median(step.exposed_s for step in steps),
-        overlapped_s=median(step.overlapped_s for step in steps),
-        idle_s=median(step.idle_s for step in steps),
-        by_class={name: median(step.by_class.get(name, 0.0) for step in steps) for name in names},
-    )
-
-
-def mean_figures(ranks: Sequence[Figures]) -> Figures:
-    """The means over several ranks of one job.
-
-    Parameters
-    ----------
-    ranks : sequence of Figures
-        At least one.
-    """
-    names = dict.fromkeys(name for rank in ranks for name in rank.by_class)
-    return Figures(
-        step_s=fmean(rank.step_s for rank in ranks),
-        compute_s=fmean(rank.compute_s for rank in ranks),
-        exposed_s=fmean(rank.exposed_s for rank in ranks),
-        overlapped_s=fmean(rank.overlapped_s for rank in ranks),
-        idle_s=fmean(rank.idle_s for rank in ranks),
-        by_class={name: fmean(rank.by_class.get(name, 0.0) for rank in ranks) for name in names},
+        step_s=how(part.step_s for part in parts),
+        compute_s=how(part.compute_s for part in parts),
+        exposed_s=how(part.exposed_s for part in parts),
+        overlapped_s=how(part.overlapped_s for part in parts),
+        idle_s=how(part.idle_s for part in parts),
+        by_class={name: how(part.by_class.get(name, 0.0) for part in parts) for name in names},
     )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 from pathlib import Path
 
+from simmoe.report.figures import check_suffix
 from simmoe.report.output import replacing
 
 
@@ -21,3 +22,19 @@ def check_writable(path: Path) -> None:
     with contextlib.suppress(_Tried), replacing(path) as temporary:
         temporary.touch()
         raise _Tried
+
+
+def check_files(picture: Path | None, json: str | None) -> None:
+    """Raise `OutputError` unless a picture and a JSON text can be written where they are asked for.
+
+    Parameters
+    ----------
+    picture : Path or None
+    json : str or None
+        A file, or - for the output.
+    """
+    if picture is not None:
+        check_suffix(picture)
+        check_writable(picture)
+    if json is not None and json != "-":
+        check_writable(Path(json))

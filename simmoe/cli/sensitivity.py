@@ -24,16 +24,11 @@ def sensitivity(
     json: JsonFile = None,
 ) -> None:
     """What 1 % more, half, and twice as much of every resource do to the step time of this plan."""
-    from simmoe.cli.output_check import check_writable
+    from simmoe.cli.output_check import check_files
     from simmoe.explore.sensitivity import sensitivities
-    from simmoe.report.figures import check_suffix
     from simmoe.specs.overlay_file import load_overlaid
 
-    if plot is not None:
-        check_suffix(plot)
-    for path in (plot, Path(json) if json is not None and json != "-" else None):
-        if path is not None:
-            check_writable(path)
+    check_files(plot, json)
     loaded = load_overlaid(scenario, overrides or [], overlay)
     found = sensitivities(loaded)
     if plot is not None:

@@ -46,8 +46,9 @@ def trace(
     from simmoe.calibration.classes_file import read_classes
     from simmoe.calibration.kernel_classes import TABLE
     from simmoe.calibration.trace import read_trace
+    from simmoe.cli.output_check import check_files
 
-    _check_outputs(json, plot)
+    check_files(plot, json)
     table = read_classes(classes) if classes is not None else TABLE
     traces = [read_trace(path) for path in files]
     found = [(one, breakdown(one, table=table), steps_of(one, table)) for one in traces]
@@ -57,18 +58,6 @@ def trace(
         from simmoe.cli.trace_report import print_traces
 
         print_traces(found, table, by.value, steps=steps)
-
-
-def _check_outputs(json: str | None, plot: Path | None) -> None:
-    """Refuse before reading what could not be written after it."""
-    from simmoe.cli.output_check import check_writable
-    from simmoe.report.figures import check_suffix
-
-    if plot is not None:
-        check_suffix(plot)
-    for path in (plot, Path(json) if json is not None and json != "-" else None):
-        if path is not None:
-            check_writable(path)
 
 
 def _draw(traces: "list[Trace]", table: "tuple[KernelClass, ...]", plot: Path) -> None:

@@ -115,6 +115,7 @@ def _own_run(
     extras: tuple[Path | None, Path | None],
 ) -> None:
     """Compare a scenario with what one's own run left behind: a log, traces (with a picture and classes), many runs."""
+    from simmoe.cli.output_check import check_files
     from simmoe.errors import SpecError
     from simmoe.specs.overlay_file import load_overlaid
 
@@ -122,12 +123,7 @@ def _own_run(
     if scenario is None or [log is not None, bool(traces), runs is not None].count(True) != 1:
         raise SpecError([_ONE_OF])
     plot, classes = extras
-    if plot is not None:
-        from simmoe.cli.output_check import check_writable
-        from simmoe.report.figures import check_suffix
-
-        check_suffix(plot)
-        check_writable(plot)
+    check_files(plot, None)
     if runs is not None:
         from simmoe.cli.validate_runs import validate_runs
 

@@ -1,7 +1,7 @@
 """``simmoe validate SCENARIO --runs CSV``: many runs of a scenario, each predicted and compared with its traces."""
 
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 import typer
@@ -69,7 +69,7 @@ def _both(
     """The simulated and the measured step of a run; of several ranks the mean."""
     from simmoe.calibration.matched_steps import rank_class_of, traces_of, transfers_of
     from simmoe.calibration.simulated import simulated_rank
-    from simmoe.calibration.step_comparison import mean_figures, measured_figures, simulated_figures, typical
+    from simmoe.calibration.step_comparison import combined, measured_figures, simulated_figures
     from simmoe.pipeline import run as simulate
     from simmoe.specs.overlay_file import load_overlaid
 
@@ -80,8 +80,8 @@ def _both(
     for trace, transfers in zip(traces, transfers_of(traces, table), strict=True):
         number = rank_class_of(result, trace.rank)
         simulated.append(simulated_figures(simulated_rank(result, number), result.step_time_s))
-        measured.append(typical(measured_figures(trace, table, transfers)))
-    return mean_figures(simulated), mean_figures(measured)
+        measured.append(combined(measured_figures(trace, table, transfers), median))
+    return combined(simulated, fmean), combined(measured, fmean)
 
 
 def _print(found: "list[tuple[TracedRun, Figures, Figures]]") -> None:

@@ -1,6 +1,7 @@
 """``simmoe validate SCENARIO --trace FILE``: a simulated step beside measured ones, class by class."""
 
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 import typer
@@ -44,7 +45,7 @@ def validate_trace(
     from simmoe.calibration.classes_file import read_classes
     from simmoe.calibration.kernel_classes import TABLE
     from simmoe.calibration.matched_steps import matched_steps, traces_of, transfers_of
-    from simmoe.calibration.step_comparison import measured_figures, typical
+    from simmoe.calibration.step_comparison import combined, measured_figures
     from simmoe.cli.calibrate_report import print_coverage
     from simmoe.cli.screen import console
     from simmoe.pipeline import run
@@ -56,7 +57,7 @@ def validate_trace(
     screen = console()
     worst = 0.0
     for trace, transfers in zip(read, transfers_of(read, table), strict=True):
-        measured = typical(measured_figures(trace, table, transfers))
+        measured = combined(measured_figures(trace, table, transfers), median)
         worst = max(worst, abs(_print(screen, result, trace, measured)))
     print_coverage(screen, steps, table)
     if plot is not None:

@@ -53,17 +53,12 @@ def whatif(
     json: JsonFile = None,
 ) -> None:
     """Simulate a scenario before and after some changes: step, cost, memory, and where the time is won or lost."""
-    from simmoe.cli.output_check import check_writable
+    from simmoe.cli.output_check import check_files
     from simmoe.explore.planned import planned
     from simmoe.pipeline import run
-    from simmoe.report.figures import check_suffix
     from simmoe.specs.overlay_file import load_overlaid
 
-    if plot is not None:
-        check_suffix(plot)
-    for path in (plot, Path(json) if json is not None and json != "-" else None):
-        if path is not None:
-            check_writable(path)
+    check_files(plot, json)
     kept = both or []
     sides = [load_overlaid(scenario, [*kept, *own], overlay) for own in ([], changes)]
     before, after = (run(side) if planner is None else planned(side, planner) for side in sides)

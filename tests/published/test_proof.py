@@ -1,7 +1,7 @@
 """Calibrated on four sizes of a small MoE on two processor cores, the simulator predicts five others."""
 
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 import pytest
@@ -10,7 +10,7 @@ from simmoe.calibration.calibrate import Calibration, calibrate
 from simmoe.calibration.matched_steps import traced_run, traces_of, transfers_of
 from simmoe.calibration.runs_file import TracedRun, read_runs
 from simmoe.calibration.simulated import simulated_rank
-from simmoe.calibration.step_comparison import Figures, mean_figures, measured_figures, simulated_figures, typical
+from simmoe.calibration.step_comparison import Figures, combined, measured_figures, simulated_figures
 from simmoe.pipeline import run as simulate
 from simmoe.specs import catalog
 from simmoe.specs.overlay import with_quantities
@@ -42,10 +42,10 @@ def both(folder: Path, run: TracedRun, found: Calibration) -> tuple[Figures, Fig
     result = simulate(scenario)
     traces = traces_of(scenario, run.traces)
     measured = [
-        typical(measured_figures(trace, transfers=transfers))
+        combined(measured_figures(trace, transfers=transfers), median)
         for trace, transfers in zip(traces, transfers_of(traces), strict=True)
     ]
-    return simulated_figures(simulated_rank(result, 0), result.step_time_s), mean_figures(measured)
+    return simulated_figures(simulated_rank(result, 0), result.step_time_s), combined(measured, fmean)
 
 
 @pytest.fixture(scope="module")
